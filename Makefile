@@ -1,0 +1,4 @@
+test:
+	cargo nextest run
+
+.PHONY: test

@@ -1,0 +1,3 @@
+//! Models, the conversation and the prompts.
+//!
+//! May import `event` and `config`.

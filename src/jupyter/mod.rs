@@ -1,0 +1,3 @@
+//! The Jupyter messaging protocol 5.5: frames and signing, sockets, dispatch, iopub.
+//!
+//! May import `event`, `config`, `engine` and `cell` (for completion).

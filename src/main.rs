@@ -1,0 +1,2 @@
+//! The binary: everything is in the library's `cli`.
+fn main() {}
