@@ -2,6 +2,33 @@
 //! [`CellError`] that says what is wrong and where.
 //!
 //! Imports nothing of ours.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `vocabulary` | the names a cell may use: languages, magics; the nearest one to a wrong one |
+//! | `head` | the magics at a cell's head |
+//! | `markdown` | the fences of Markdown, with the place of every piece of their code |
+//! | `info` | a fence's info string: language and attributes |
+//! | `locate` | what is at the cursor, for completion and inspection |
+//!
+//! # The grammar
+//!
+//! A cell has a *head* and a *body*. The head is the run of lines at the beginning that are magics: `%name
+//! argument` (an order to the kernel), `!command` (runs as `sh`), at last `%%name` (the rest is what `name`
+//! says); blank lines between them are allowed. The body is Markdown: fences that name a known language run,
+//! everything else is prose. In [`Dialect::Python`] only `%cb name argument`, `%%chat` and a body that begins
+//! with a fence are ours; everything else goes to Python as it was written.
+
+mod head;
+mod info;
+mod locate;
+mod markdown;
+#[cfg(test)]
+mod tests;
+mod vocabulary;
+
+pub use locate::{Place, locate};
+pub use vocabulary::Vocabulary;
 
 /// How a cell's text is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,10 +42,33 @@ pub enum Dialect {
 /// A cell, in its order.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Cell {
-    /// Line magics at the cell's head.
+    /// Line magics at the cell's head; they come before every part.
     pub directives: Vec<Directive>,
-    /// What follows them.
+    /// What follows them. Prose without a single word (list markers around fences, rules) is left out.
     pub parts: Vec<Part>,
+    /// What a model is given as the user's words: the body as it was written, its fences included;
+    /// empty when there is no prose.
+    pub prompt: String,
+}
+
+impl Cell {
+    /// The code to run, in order.
+    pub fn blocks(&self) -> impl Iterator<Item = &Block> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Code(block) => Some(block),
+            Part::Prose(_) => None,
+        })
+    }
+
+    /// Whether there is anything for a model to read.
+    pub fn has_prose(&self) -> bool {
+        self.parts.iter().any(|part| matches!(part, Part::Prose(_)))
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.directives.is_empty() && self.parts.is_empty()
+    }
 }
 
 /// A line at a cell's head that is an order to the kernel.
@@ -35,7 +85,7 @@ pub struct Directive {
 /// One part of a cell.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Part {
-    /// Text for the model, Markdown as written.
+    /// Text for the model, Markdown as written (fences that do not run included).
     Prose(String),
     /// Code for the sandbox.
     Code(Block),
@@ -46,12 +96,24 @@ pub enum Part {
 pub struct Block {
     /// The language's canonical name (`python`, `sh`).
     pub language: String,
-    /// The code, with the fence's own indentation removed.
+    /// The code, with the indentation of the fence and of its list item removed.
     pub source: String,
     /// Line in the cell of the code's first line, from 1.
     pub line: usize,
     /// Attributes of the info string, in order: `timeout=10` has a value, `run` none.
     pub attributes: Vec<(String, Option<String>)>,
+}
+
+impl Block {
+    /// Whether an attribute is there, with a value or without.
+    pub fn has(&self, name: &str) -> bool {
+        self.attributes.iter().any(|(key, _)| key == name)
+    }
+
+    /// The value of an attribute; the last one counts.
+    pub fn value(&self, name: &str) -> Option<&str> {
+        self.attributes.iter().rev().find(|(key, _)| key == name)?.1.as_deref()
+    }
 }
 
 /// Why a cell can't be read.
@@ -66,11 +128,78 @@ pub enum CellError {
         fence: String,
     },
     /// A magic that does not exist.
-    #[error("there is no magic %{name}{}", nearest.as_ref().map_or_else(|| "; %help lists them".to_owned(), |n| format!("; did you mean %{n}?")))]
+    #[error("there is no magic {written} (line {line}); {}", match nearest {
+        Some(nearest) => format!("did you mean {nearest}?"),
+        None => format!("{help} lists those there are"),
+    })]
     UnknownMagic {
-        /// What was written.
-        name: String,
-        /// The nearest that exists.
+        /// What was written, with its `%`, `%%` or `%cb`.
+        written: String,
+        /// Its line in the cell, from 1.
+        line: usize,
+        /// The nearest that exists, written the same way.
         nearest: Option<String>,
+        /// The magic that lists all magics.
+        help: &'static str,
     },
+    /// A fence is marked `run`, in a language that nothing here can run.
+    #[error("the fence in line {line} is marked `run` but {}; the languages here are {}", match language {
+        Some(language) => match nearest {
+            Some(nearest) => format!("nothing here runs {language:?} (did you mean {nearest}?)"),
+            None => format!("nothing here runs {language:?}"),
+        },
+        None => "names no language".to_owned(),
+    }, known.join(", "))]
+    UnknownLanguage {
+        /// Line of the opening fence, from 1.
+        line: usize,
+        /// The language that was asked for, if any.
+        language: Option<String>,
+        /// The nearest name that exists.
+        nearest: Option<String>,
+        /// The canonical names of the languages there are.
+        known: Vec<String>,
+    },
+}
+
+/// Reads a cell.
+///
+/// Takes time linear in the text, whatever it holds.
+///
+/// # Errors
+/// A fence that is never closed, a magic that does not exist, or a fence marked `run` in an unknown language.
+pub fn parse(text: &str, dialect: Dialect, words: &Vocabulary) -> Result<Cell, CellError> {
+    let head = head::read(text, dialect, words)?;
+    let mut cell = Cell { directives: head.directives, ..Cell::default() };
+    cell.parts.extend(head.commands.into_iter().map(Part::Code));
+    let body = text.get(head.end..).unwrap_or_default();
+    match head.body {
+        _ if body.trim().is_empty() => {}
+        head::Body::Chat => {
+            cell.prompt = String::from(body.trim());
+            cell.parts.push(Part::Prose(body.to_owned()));
+        }
+        head::Body::Code { language, attributes } => {
+            let source = without_carriage_returns(body);
+            cell.parts.push(Part::Code(Block { language, source, line: head.line, attributes }));
+        }
+        head::Body::Python => cell.parts.push(Part::Code(Block {
+            language: "python".to_owned(),
+            source: body.to_owned(),
+            line: head.line,
+            attributes: Vec::new(),
+        })),
+        head::Body::Markdown => {
+            cell.parts.extend(markdown::parts(body, head.line, words)?);
+            if cell.has_prose() {
+                cell.prompt = String::from(body.trim());
+            }
+        }
+    }
+    Ok(cell)
+}
+
+/// Lines end with `\n` alone: a shell takes a carriage return for a part of the last word.
+fn without_carriage_returns(text: &str) -> String {
+    text.replace("\r\n", "\n")
 }
