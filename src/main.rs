@@ -1,2 +1,7 @@
 //! The binary: everything is in the library's `cli`.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cellblock::cli::main(std::env::args_os())
+}

@@ -1,1 +1,72 @@
 //! Subcommands, exit codes and hints; the composition root that builds the rest and shuts it down in order.
+//!
+//! May import everything. Nothing else of ours writes to the terminal or decides on an exit code.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `arguments` | the command line, as clap reads it |
+//! | `exit` | exit codes, errors with hints, output that survives a closed pipe |
+//! | `show` | `cellblock config` |
+//! | `kernelspec` | the two kernelspecs: their files, where Jupyter looks, writing and removing them |
+//! | `install` | `cellblock install` and `cellblock uninstall` |
+//!
+//! To add a subcommand: a variant in `arguments`, a module with its `run`, an arm in [`main`]; then renew
+//! `docs/cli.md` as `tests/it/cli.rs` says.
+
+mod arguments;
+mod exit;
+mod install;
+mod kernelspec;
+mod show;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use crate::config::{Environment, Inputs, Loaded};
+use arguments::{Arguments, Command};
+use exit::{CliError, emit};
+
+/// Runs the command line to its end; what to hand to the operating system.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version come this way too. A closed pipe is nobody's mistake.
+            let _ = error.print();
+            return exit::code_of_usage(&error);
+        }
+    };
+    let environment = Environment::of_process();
+    match run(arguments, environment) {
+        Ok(code) => code,
+        Err(error) => error.report(),
+    }
+}
+
+fn run(arguments: Arguments, environment: Environment) -> Result<ExitCode, CliError> {
+    match arguments.command {
+        Command::Install(at) => install::install(&at, &environment),
+        Command::Uninstall(at) => install::uninstall(&at, &environment),
+        Command::Config(options) => show::run(&options, environment),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "cellblock", &mut script);
+            emit(&String::from_utf8_lossy(&script))?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// The settings as they are for a kernel started in the working directory.
+fn load(
+    flavor: arguments::FlavorArgument,
+    set: &[String],
+    environment: Environment,
+) -> Result<Loaded, CliError> {
+    use anyhow::Context;
+    let directory = Environment::working_directory()
+        .context("the working directory can't be found; change to one that exists")?;
+    Ok(crate::config::load(&Inputs { flavor: flavor.into(), directory, environment, flags: set.to_vec() }))
+}

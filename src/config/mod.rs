@@ -1,185 +1,46 @@
-//! Layered settings: built-in < user file < project file < environment < flags.
+//! Layered settings: built-in < recorded by `cellblock build` < user file < project file < environment < flags.
 //!
 //! Imports nothing of ours. This is the only module that reads the environment and the settings files.
-//! To add a setting: one field in its section's struct and one row in the table of keys (`keys`), which
-//! drives files, `CELLBLOCK_<SECTION>__<KEY>` variables, `cellblock config` and the documentation.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `settings` | [`Settings`]: the effective values, section by section, and the built-in ones |
+//! | `keys` | [`KEYS`], the one table that drives files, variables, flags, `cellblock config` and the documentation |
+//! | `value` | what kinds of value there are, their units, reading and showing them |
+//! | `file` | one TOML file to its entries, each with its line |
+//! | `origin` | where a value came from |
+//! | `trust` | what a project's file, which may come with a hostile notebook, is allowed to set |
+//! | `load` | the layers put together: [`load`] |
+//! | `environment` | [`Environment`]: the process's variables, and what they mean, as plain data |
+//! | `record` | what `cellblock build` remembers for the kernels |
+//! | `reference` | the table of keys as documentation |
+//!
+//! To add a setting: one field in its section's struct and one row in [`KEYS`], which says what values it
+//! takes and what a project's file may do with it.
 
-use std::path::PathBuf;
-use std::time::Duration;
+mod environment;
+mod error;
+mod file;
+mod keys;
+mod load;
+mod origin;
+mod record;
+mod reference;
+mod secret;
+mod settings;
+mod trust;
+mod value;
 
-/// Every effective setting.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Settings {
-    /// `[model]`: which language model answers prose, and how it is reached.
-    pub model: ModelSettings,
-    /// `[sandbox]`: the container that runs code, and its limits.
-    pub sandbox: SandboxSettings,
-    /// `[display]`: how things are shown.
-    pub display: DisplaySettings,
-}
-
-/// `[model]`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ModelSettings {
-    /// `provider/model` or a bare model name; `None`: found by looking (environment keys, Ollama, the local model).
-    pub name: Option<String>,
-    /// Base URL of an OpenAI-compatible server, up to and without `/chat/completions`.
-    pub base_url: Option<String>,
-    /// The key for that server or provider; only ever from the environment.
-    pub api_key: Option<Secret>,
-    /// A command whose first line of output is the key.
-    pub api_key_command: Option<String>,
-    /// Sampling temperature; the server's default when `None`.
-    pub temperature: Option<f64>,
-    /// The most tokens of one reply; the server's default when `None`.
-    pub max_tokens: Option<u64>,
-    /// Text added to the system prompt.
-    pub system: Option<String>,
-    /// How long to wait for a connection.
-    pub connect_timeout: Duration,
-    /// How long a stream may be silent (also before the first token).
-    pub silence_timeout: Duration,
-    /// Whether the local small model may be started when nothing else is configured.
-    pub local: bool,
-}
-
-/// `[sandbox]`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct SandboxSettings {
-    /// The image to run; `None`: the one that `cellblock build` recorded, or the built-in Dockerfile's.
-    pub image: Option<String>,
-    /// The base image that the built-in Dockerfile is built `FROM`; `None`: the Dockerfile's default.
-    pub base_image: Option<String>,
-    /// The host directory mounted at `/workspace`, relative to the kernel's working directory.
-    pub workspace: PathBuf,
-    /// Whether the workspace may lie (or resolve, through links) outside the notebook's directory.
-    pub workspace_outside: bool,
-    /// Memory, and memory plus swap, in bytes.
-    pub memory: u64,
-    /// CPUs' worth of time.
-    pub cpus: f64,
-    /// The most processes and threads.
-    pub pids: i64,
-    /// The longest that one block may run; `None`: no limit.
-    pub timeout: Option<Duration>,
-    /// Network of the container.
-    pub network: Network,
-    /// Bytes of output that one cell may show; the rest goes to a file in the workspace.
-    pub output: u64,
-    /// The largest file that output may spill to, in bytes.
-    pub spill: u64,
-    /// Size of each tmpfs (`/tmp`, home), in bytes.
-    pub tmpfs: u64,
-    /// The largest single file code may write, in bytes.
-    pub file_size: u64,
-    /// The most open files per process.
-    pub open_files: i64,
-    /// The engine's runtime (`runc`, `runsc`); `None`: the engine's default.
-    pub runtime: Option<String>,
-    /// Whether to start the container as soon as the kernel starts.
-    pub warm: bool,
-    /// Whether code in the sandbox may open comms (widgets) to the front end.
-    pub comms: bool,
-}
-
-/// What a container's network is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Network {
-    /// Loopback only.
-    None,
-    /// The engine's bridge network.
-    Bridge,
-}
-
-/// `[display]`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct DisplaySettings {
-    /// Whether replies are shown as displays that update in place.
-    pub updates: Updates,
-}
-
-/// How a reply is shown while it grows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Updates {
-    /// In place, unless the front end looks like one that can't (no `cellId` and `allow_stdin`).
-    Auto,
-    /// Always in place.
-    Always,
-    /// Never: as `stream` text.
-    Never,
-}
-
-/// A value that must not be shown: its `Debug` is redacted, and it has no `Display`.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Wraps a key or token.
-    pub fn new(value: impl Into<String>) -> Self {
-        Secret(value.into())
-    }
-
-    /// The value, for the one place that sends it.
-    pub fn reveal(&self) -> &str {
-        &self.0
-    }
-}
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Secret(***)")
-    }
-}
-
-/// Which of the two kernelspecs is running.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flavor {
-    /// `cellblock`: cells are Markdown.
-    Markdown,
-    /// `cellblock-python`: an unfenced cell is Python in the sandbox.
-    Python,
-}
-
-impl Settings {
-    /// The built-in settings.
-    pub fn builtin(flavor: Flavor) -> Self {
-        const MIB: u64 = 1 << 20;
-        Settings {
-            model: ModelSettings {
-                name: None,
-                base_url: None,
-                api_key: None,
-                api_key_command: None,
-                temperature: None,
-                max_tokens: None,
-                system: None,
-                connect_timeout: Duration::from_secs(10),
-                silence_timeout: Duration::from_secs(120),
-                local: true,
-            },
-            sandbox: SandboxSettings {
-                image: None,
-                base_image: None,
-                workspace: PathBuf::from("workspace"),
-                workspace_outside: false,
-                memory: 1024 * MIB,
-                cpus: 2.0,
-                pids: 256,
-                timeout: match flavor {
-                    Flavor::Markdown => Some(Duration::from_secs(60)),
-                    Flavor::Python => None,
-                },
-                network: Network::None,
-                output: 16 * MIB,
-                spill: 256 * MIB,
-                tmpfs: 256 * MIB,
-                file_size: 1024 * MIB,
-                open_files: 1024,
-                runtime: None,
-                warm: true,
-                comms: false,
-            },
-            display: DisplaySettings { updates: Updates::Auto },
-        }
-    }
-}
+pub use environment::{Environment, Proxies};
+pub use error::{ConfigError, Refusal};
+pub use keys::{KEYS, Key, Project};
+pub use load::{Inputs, Loaded, load};
+pub use origin::Origin;
+pub use record::{RecordError, record};
+pub use reference::reference;
+pub use secret::Secret;
+pub use settings::{
+    DisplaySettings, DockerSettings, Flavor, LogSettings, ModelSettings, Network, SandboxSettings, Settings,
+    Updates,
+};
+pub use value::{Kind, Value};

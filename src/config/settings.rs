@@ -1,0 +1,186 @@
+//! The settings, section by section, and their built-in values.
+//!
+//! Imports nothing but [`Secret`]. A field added here needs its row in the table of keys (`keys`).
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::Secret;
+
+/// Every effective setting.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// `[model]`: which language model answers prose, and how it is reached.
+    pub model: ModelSettings,
+    /// `[sandbox]`: the container that runs code, and its limits.
+    pub sandbox: SandboxSettings,
+    /// `[display]`: how things are shown.
+    pub display: DisplaySettings,
+    /// `[docker]`: where the container engine listens.
+    pub docker: DockerSettings,
+    /// `[log]`: what is written to standard error.
+    pub log: LogSettings,
+}
+
+/// `[model]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelSettings {
+    /// `provider/model` or a bare model name; `None`: found by looking (environment keys, Ollama, the local model).
+    pub name: Option<String>,
+    /// Base URL of an OpenAI-compatible server, up to and without `/chat/completions`.
+    pub base_url: Option<String>,
+    /// The key for that server or provider; only ever from the environment.
+    pub api_key: Option<Secret>,
+    /// A command whose first line of output is the key.
+    pub api_key_command: Option<String>,
+    /// Sampling temperature; the server's default when `None`.
+    pub temperature: Option<f64>,
+    /// The most tokens of one reply; the server's default when `None`.
+    pub max_tokens: Option<u64>,
+    /// Text added to the system prompt.
+    pub system: Option<String>,
+    /// How long to wait for a connection.
+    pub connect_timeout: Duration,
+    /// How long a stream may be silent (also before the first token).
+    pub silence_timeout: Duration,
+    /// Whether the local small model may be started when nothing else is configured.
+    pub local: bool,
+    /// The directory that holds the local small model; `None`: `cellblock/models` in the user's data directory.
+    pub local_dir: Option<PathBuf>,
+}
+
+/// `[sandbox]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SandboxSettings {
+    /// The image to run; `None`: the one that `cellblock build` recorded, or the built-in Dockerfile's.
+    pub image: Option<String>,
+    /// The base image that the built-in Dockerfile is built `FROM`; `None`: the Dockerfile's default.
+    pub base_image: Option<String>,
+    /// The host directory mounted at `/workspace`, relative to the kernel's working directory.
+    pub workspace: PathBuf,
+    /// Whether the workspace may lie (or resolve, through links) outside the notebook's directory.
+    pub workspace_outside: bool,
+    /// Memory, and memory plus swap, in bytes.
+    pub memory: u64,
+    /// CPUs' worth of time.
+    pub cpus: f64,
+    /// The most processes and threads.
+    pub pids: i64,
+    /// The longest that one block may run; `None`: no limit.
+    pub timeout: Option<Duration>,
+    /// Network of the container.
+    pub network: Network,
+    /// Bytes of output that one cell may show; the rest goes to a file in the workspace.
+    pub output: u64,
+    /// The largest file that output may spill to, in bytes.
+    pub spill: u64,
+    /// Size of each tmpfs (`/tmp`, home), in bytes.
+    pub tmpfs: u64,
+    /// The largest single file code may write, in bytes.
+    pub file_size: u64,
+    /// The most open files per process.
+    pub open_files: i64,
+    /// The engine's runtime (`runc`, `runsc`); `None`: the engine's default.
+    pub runtime: Option<String>,
+    /// Whether to start the container as soon as the kernel starts.
+    pub warm: bool,
+    /// Whether code in the sandbox may open comms (widgets) to the front end.
+    pub comms: bool,
+}
+
+/// What a container's network is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Network {
+    /// Loopback only.
+    None,
+    /// The engine's bridge network.
+    Bridge,
+}
+
+/// `[display]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DisplaySettings {
+    /// Whether replies are shown as displays that update in place.
+    pub updates: Updates,
+}
+
+/// `[docker]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DockerSettings {
+    /// Address of the engine (`unix:///run/user/1000/docker.sock`); `None`: the engine's usual socket.
+    pub host: Option<String>,
+}
+
+/// `[log]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LogSettings {
+    /// What is logged, as a `tracing` filter (`warn`, `cellblock=debug`).
+    pub filter: String,
+}
+
+/// How a reply is shown while it grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Updates {
+    /// In place, unless the front end looks like one that can't (no `cellId` and `allow_stdin`).
+    Auto,
+    /// Always in place.
+    Always,
+    /// Never: as `stream` text.
+    Never,
+}
+
+/// Which of the two kernelspecs is running.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flavor {
+    /// `cellblock`: cells are Markdown.
+    Markdown,
+    /// `cellblock-python`: an unfenced cell is Python in the sandbox.
+    Python,
+}
+
+impl Settings {
+    /// The built-in settings.
+    pub fn builtin(flavor: Flavor) -> Self {
+        const MIB: u64 = 1 << 20;
+        Settings {
+            model: ModelSettings {
+                name: None,
+                base_url: None,
+                api_key: None,
+                api_key_command: None,
+                temperature: None,
+                max_tokens: None,
+                system: None,
+                connect_timeout: Duration::from_secs(10),
+                silence_timeout: Duration::from_mins(2),
+                local: true,
+                local_dir: None,
+            },
+            sandbox: SandboxSettings {
+                image: None,
+                base_image: None,
+                workspace: PathBuf::from("workspace"),
+                workspace_outside: false,
+                memory: 1024 * MIB,
+                cpus: 2.0,
+                pids: 256,
+                timeout: match flavor {
+                    Flavor::Markdown => Some(Duration::from_mins(1)),
+                    Flavor::Python => None,
+                },
+                network: Network::None,
+                output: 16 * MIB,
+                spill: 256 * MIB,
+                tmpfs: 256 * MIB,
+                file_size: 1024 * MIB,
+                open_files: 1024,
+                runtime: None,
+                warm: true,
+                comms: false,
+            },
+            display: DisplaySettings { updates: Updates::Auto },
+            docker: DockerSettings { host: None },
+            log: LogSettings { filter: "warn".to_owned() },
+        }
+    }
+}

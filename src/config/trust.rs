@@ -1,0 +1,97 @@
+//! What a project's file is allowed to set.
+//!
+//! A `cellblock.toml` may come with a notebook from a stranger, and opening the notebook must not be enough
+//! to send the user's key or prompts elsewhere, to read or write files beside the notebook's, or to take a
+//! wall of the sandbox down. So a project may make things tighter than the user's own settings, and choose
+//! what is harmless; the rest is refused, with the reason. The rule of each setting is in the table of keys.
+
+use std::path::{Component, Path};
+
+use super::Settings;
+use super::keys::{Key, Project};
+use super::value::Value;
+
+/// Whether a project may set this; why not otherwise. `own` are the settings that the user would have
+/// without the project's file.
+pub(crate) fn judge(key: &Key, proposed: &Value, own: &Settings) -> Result<(), String> {
+    let current = key.get(own);
+    if *proposed == current {
+        return Ok(());
+    }
+    let stays = format!("it stays at {}", key.kind.show(&current));
+    match key.project {
+        Project::Free => Ok(()),
+        Project::Never => Err(format!("a project's file may not set it; {stays}")),
+        Project::Lower if at_most(proposed, &current) => Ok(()),
+        Project::Lower => Err(format!("a project's file may tighten this limit but not widen it; {stays}")),
+        Project::Only(safe) if key.kind.show(proposed) == safe => Ok(()),
+        Project::Only(safe) => {
+            Err(format!("a project's file may only set it to {safe}, which is the safe side; {stays}"))
+        }
+        Project::Below => below(proposed).map_err(|why| format!("{why}; {stays}")),
+        Project::SameServer => same_server(proposed, own),
+    }
+}
+
+/// Whether a limit is at least as tight as another; unset is no limit.
+fn at_most(proposed: &Value, current: &Value) -> bool {
+    match (proposed, current) {
+        (_, Value::Unset) => true,
+        (Value::Count(proposed), Value::Count(current)) => proposed <= current,
+        (Value::Number(proposed), Value::Number(current)) => proposed <= current,
+        (Value::Time(proposed), Value::Time(current)) => proposed <= current,
+        _ => false,
+    }
+}
+
+/// A directory below the notebook's, by its name alone; links are judged when the workspace is opened.
+///
+/// The notebook's directory itself is refused, and so are hidden directories: code in the sandbox could
+/// then write `.git/hooks` or the notebook and its settings, or read `.env` and `.ssh`.
+fn below(proposed: &Value) -> Result<(), String> {
+    let Value::Text(path) = proposed else { return Err("it is not a path".to_owned()) };
+    let mut deep = false;
+    for component in Path::new(path).components() {
+        match component {
+            Component::CurDir => {}
+            Component::Normal(name) if !name.as_encoded_bytes().starts_with(b".") => deep = true,
+            Component::Normal(_) => {
+                return Err("a project's file may not hand a hidden directory to the sandbox".to_owned());
+            }
+            _ => return Err("a project's file may only name a directory below the notebook's".to_owned()),
+        }
+    }
+    if !deep {
+        return Err("a project's file may not hand the notebook's own directory to the sandbox".to_owned());
+    }
+    Ok(())
+}
+
+/// Whether a project's choice of model leaves the user's key and prompts where they go anyway.
+///
+/// Without any choice of the user's, a provider of the project's choosing gets only the key that the user
+/// made for that provider. As soon as the user has named a model, an address or a key, prompts and key have a
+/// destination, and only the model's name behind it may change.
+fn same_server(proposed: &Value, own: &Settings) -> Result<(), String> {
+    let Value::Text(proposed) = proposed else { return Err("it is not text".to_owned()) };
+    let model = &own.model;
+    let provider = |name: &str| name.split_once('/').map(|(provider, _)| provider.to_owned());
+    let destination = match (&model.name, &model.base_url) {
+        // A base URL is where `openai/` models are served.
+        (None, Some(_)) => Some("openai".to_owned()),
+        (None, None) if model.api_key.is_none() && model.api_key_command.is_none() => return Ok(()),
+        (None, None) => None,
+        (Some(name), _) => provider(name),
+    };
+    match (destination, provider(proposed)) {
+        (Some(ours), Some(theirs)) if ours == theirs => Ok(()),
+        (Some(ours), _) => Err(format!(
+            "your settings send prompts and key to {ours}, and a project's file may only choose another model \
+             there ({ours}/...)"
+        )),
+        (None, _) => Err("your settings name a model or a key without saying whose it is, and a project's file \
+                          could send them somewhere else; write model.name as provider/model in your settings \
+                          to allow other models of that provider"
+            .to_owned()),
+    }
+}
