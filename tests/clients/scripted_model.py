@@ -1,0 +1,122 @@
+"""A server that speaks `/v1/chat/completions` and answers by script, slowly when asked to.
+
+The last message of the request decides: `slowly` streams a word every 0.1 s for a minute, `count N` streams the
+numbers to N, `fail` gives a 401, anything else the sentence in `ANSWER`. Requests are kept in `requests`; streams
+that the client left are counted in `left`.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+ANSWER = "Bread needs **flour**, water, salt and *time*: about 18 hours."
+
+
+class ScriptedModel:
+    def __enter__(self) -> ScriptedModel:
+        self.requests: list[dict] = []
+        self.left = 0
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.server.script = self  # type: ignore[attr-defined]
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            "CELLBLOCK_MODEL__NAME": "openai/test",
+            "CELLBLOCK_MODEL__BASE_URL": f"http://127.0.0.1:{self.server.server_port}/v1",
+            "CELLBLOCK_MODEL__API_KEY": "not-a-key",
+        }
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self.json(200, {"object": "list", "data": [{"id": "test", "object": "model"}]})
+
+    def do_POST(self) -> None:
+        request = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
+        script = self.server.script  # type: ignore[attr-defined]
+        script.requests.append(request)
+        if not self.path.endswith("/chat/completions"):
+            self.json(404, {"error": {"message": f"nothing at {self.path}"}})
+            return
+        asked = text_of(request["messages"][-1])
+        if "fail" in asked:
+            self.json(401, {"error": {"message": "the key is wrong", "type": "invalid_request_error"}})
+            return
+        delay = 0.0
+        if "slowly" in asked:
+            pieces, delay = [f"word{n} " for n in range(600)], 0.1
+        elif "count" in asked:
+            pieces = [f"{n} " for n in range(1, int(asked.split("count")[1].split()[0]) + 1)]
+        else:
+            pieces = [piece + " " for piece in ANSWER.split(" ")]
+            pieces[-1] = pieces[-1].rstrip()
+        if request.get("stream"):
+            self.stream(request, pieces, delay)
+        else:
+            message = {"role": "assistant", "content": "".join(pieces)}
+            self.json(200, self.frame(request, message=message, finish_reason="stop") | {"usage": usage(pieces)})
+
+    def stream(self, request: dict, pieces: list[str], delay: float) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        try:
+            self.event(self.frame(request, delta={"role": "assistant", "content": ""}))
+            for piece in pieces:
+                self.event(self.frame(request, delta={"content": piece}))
+                time.sleep(delay)
+            self.event(self.frame(request, delta={}, finish_reason="stop"))
+            self.event(self.frame(request) | {"choices": [], "usage": usage(pieces)})
+            self.chunk(b"data: [DONE]\n\n")
+            self.chunk(b"")
+        except OSError:
+            self.server.script.left += 1  # type: ignore[attr-defined]
+            self.close_connection = True
+
+    def frame(self, request: dict, finish_reason: str | None = None, **content) -> dict:
+        return {
+            "id": "chatcmpl-1", "object": "chat.completion.chunk" if request.get("stream") else "chat.completion",
+            "created": 1700000000, "model": request.get("model"),
+            "choices": [{"index": 0, "finish_reason": finish_reason, **content}],
+        }
+
+    def event(self, data: dict) -> None:
+        self.chunk(b"data: " + json.dumps(data).encode() + b"\n\n")
+
+    def chunk(self, data: bytes) -> None:
+        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+        self.wfile.flush()
+
+    def json(self, status: int, body: dict) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+def text_of(message: dict) -> str:
+    content = message.get("content") or ""
+    return content if isinstance(content, str) else " ".join(part.get("text", "") for part in content)
+
+
+def usage(pieces: list[str]) -> dict:
+    return {"prompt_tokens": 11, "completion_tokens": len(pieces), "total_tokens": 11 + len(pieces)}
