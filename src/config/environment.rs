@@ -1,13 +1,11 @@
 //! The process's environment, read once and handed on as plain data.
 //!
-//! Imports nothing of ours but [`Secret`]. No other module reads variables, the working directory or the
+//! Imports nothing of ours. No other module reads variables, the working directory or the
 //! path of the executable; what one of them needs is a method here.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-
-use super::Secret;
 
 /// The variables of the process, and what they mean. Their values may be keys: `Debug` shows names only.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -27,22 +25,6 @@ pub struct Proxies {
     /// `NO_PROXY` or `no_proxy`: hosts that are reached directly.
     pub none: Option<String>,
 }
-
-/// Where each provider's key is looked for, by the provider's name in `provider/model`; the first variable wins.
-const PROVIDER_KEYS: &[(&str, &[&str])] = &[
-    ("openai", &["OPENAI_API_KEY"]),
-    ("anthropic", &["ANTHROPIC_API_KEY"]),
-    ("gemini", &["GEMINI_API_KEY", "GOOGLE_API_KEY"]),
-    ("openrouter", &["OPENROUTER_API_KEY"]),
-    ("mistral", &["MISTRAL_API_KEY"]),
-    ("groq", &["GROQ_API_KEY"]),
-    ("deepseek", &["DEEPSEEK_API_KEY"]),
-    ("xai", &["XAI_API_KEY"]),
-    ("cohere", &["COHERE_API_KEY"]),
-    ("together", &["TOGETHER_API_KEY"]),
-    ("perplexity", &["PERPLEXITY_API_KEY"]),
-    ("huggingface", &["HF_TOKEN", "HUGGINGFACE_API_KEY"]),
-];
 
 impl std::fmt::Debug for Environment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -89,6 +71,12 @@ impl Environment {
 
     fn path(&self, name: &str) -> Option<PathBuf> {
         self.variables.get(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+    }
+
+    /// A variable that is set, not empty, and Unicode; for those that take a lookup (the table of providers
+    /// names its own variables).
+    pub fn lookup(&self, name: &str) -> Option<String> {
+        self.text(name).map(str::to_owned)
     }
 
     /// `HOME`.
@@ -171,27 +159,6 @@ impl Environment {
         self.text("JPY_PARENT_PID")?.trim().parse().ok()
     }
 
-    /// The key of a provider (`openai`, `anthropic`, ...), from the provider's own variable.
-    pub fn provider_key(&self, provider: &str) -> Option<Secret> {
-        let (_, variables) = PROVIDER_KEYS.iter().find(|(name, _)| *name == provider)?;
-        variables.iter().find_map(|variable| self.text(variable)).map(|key| Secret::new(key.trim()))
-    }
-
-    /// The variables in which a provider's key is looked for.
-    pub fn provider_variables(provider: &str) -> &'static [&'static str] {
-        PROVIDER_KEYS.iter().find(|(name, _)| *name == provider).map_or(&[], |(_, variables)| variables)
-    }
-
-    /// Every provider whose key is set, with the key, in order of preference.
-    pub fn provider_keys(&self) -> Vec<(&'static str, Secret)> {
-        PROVIDER_KEYS.iter().filter_map(|(name, _)| Some((*name, self.provider_key(name)?))).collect()
-    }
-
-    /// Where Ollama listens (`OLLAMA_HOST`), as the user wrote it: perhaps without a scheme or a port.
-    pub fn ollama_host(&self) -> Option<String> {
-        self.text("OLLAMA_HOST").map(|host| host.trim().to_owned())
-    }
-
     /// A file of certificate authorities to trust for requests (`SSL_CERT_FILE`).
     pub fn certificates(&self) -> Option<PathBuf> {
         self.path("SSL_CERT_FILE")
@@ -230,12 +197,10 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_found_by_provider_and_never_shown() {
-        let environment: Environment =
-            [("GOOGLE_API_KEY", "sk-hidden"), ("OPENAI_API_KEY", "")].into_iter().collect();
-        assert_eq!(environment.provider_key("openai"), None);
-        assert_eq!(environment.provider_keys().len(), 1);
-        assert_eq!(environment.provider_key("gemini").unwrap().reveal(), "sk-hidden");
+    fn values_are_never_shown() {
+        let environment: Environment = [("OPENAI_API_KEY", "sk-hidden"), ("EMPTY", "")].into_iter().collect();
+        assert_eq!(environment.lookup("OPENAI_API_KEY").unwrap(), "sk-hidden");
+        assert_eq!(environment.lookup("EMPTY"), None);
         assert!(!format!("{environment:?}").contains("sk-hidden"));
     }
 }

@@ -180,7 +180,7 @@ pub static KEYS: &[Key] = &[
         model.local_dir,
         Kind::Path,
         Project::Never,
-        "Directory of the local small model. Without it: `cellblock/models` in the user's data directory."
+        "Directory of the local small model. Without it: `cellblock/local-model` in the user's data directory."
     ),
     key!(
         sandbox.image,

@@ -45,7 +45,8 @@ pub struct ModelSettings {
     pub silence_timeout: Duration,
     /// Whether the local small model may be started when nothing else is configured.
     pub local: bool,
-    /// The directory that holds the local small model; `None`: `cellblock/models` in the user's data directory.
+    /// The directory that holds the local small model; `None`: `cellblock/local-model` in the user's data
+    /// directory.
     pub local_dir: Option<PathBuf>,
 }
 
