@@ -1,0 +1,331 @@
+//! Why there is no answer, in words for the user: what happened, why, what to do next.
+//!
+//! Imports `event` and `config`. Texts from servers are foreign: bounded, without control characters,
+//! and without any key that we know.
+
+use super::conversation::shorten;
+use super::environment::ProviderEnvironment;
+use super::model::{Endpoint, ModelError};
+use super::provider::{LOCAL, Provider};
+use crate::config::Secret;
+use crate::event::Failure;
+
+/// The most of a server's own words that is shown.
+const WORDS: usize = 2000;
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ChatError {
+    /// No model is configured, and none was found.
+    #[error("{0}")]
+    NoModel(String),
+    /// The model's name or address can't be meant.
+    #[error("{0}")]
+    Name(String),
+    /// The key is missing, can't be had or was refused.
+    #[error("{0}")]
+    Key(String),
+    /// The server can't be reached or stopped answering.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The server refused the request.
+    #[error("{0}")]
+    Refused(String),
+    /// The server is too busy, and it was tried often enough.
+    #[error("{0}")]
+    Busy(String),
+    /// The dialogue is longer than the model can read.
+    #[error("{0}")]
+    TooLong(String),
+    /// The server's answer makes no sense.
+    #[error("{0}")]
+    Garbled(String),
+    /// The local model can't be started.
+    #[error("{0}")]
+    Local(String),
+}
+
+impl ChatError {
+    /// The failure that a cell shows.
+    pub fn failure(&self) -> Failure {
+        let name = match self {
+            ChatError::NoModel(_) => "NoModel",
+            ChatError::Name(_) => "ModelNameError",
+            ChatError::Key(_) => "ModelKeyError",
+            ChatError::Unreachable(_) => "ModelUnreachable",
+            ChatError::Refused(_) => "ModelError",
+            ChatError::Busy(_) => "ModelBusy",
+            ChatError::TooLong(_) => "ConversationTooLong",
+            ChatError::Garbled(_) => "ModelReplyError",
+            ChatError::Local(_) => "LocalModelError",
+        };
+        Failure::new(name, self.to_string())
+    }
+}
+
+/// Makes a server's words fit to be shown: bounded, no control characters, no keys.
+pub(crate) fn clean(words: &str, secrets: &[Secret]) -> String {
+    let mut words = words.to_owned();
+    for secret in secrets {
+        // A very short "key" (a placeholder such as `x`) would take every letter x out of the text.
+        if secret.reveal().len() >= 4 {
+            words = words.replace(secret.reveal(), "***");
+        }
+    }
+    let words: String = words
+        .chars()
+        .map(|c| if c == '\n' || !c.is_control() { c } else { ' ' })
+        // Marks that reorder or hide text would let a server disguise what it says.
+        .filter(|c| !matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'))
+        .collect();
+    shorten(words.trim(), WORDS)
+}
+
+/// What explaining needs to know besides the error.
+#[derive(Debug)]
+pub(crate) struct Circumstances<'a> {
+    pub(crate) endpoint: &'a Endpoint,
+    pub(crate) environment: &'a ProviderEnvironment,
+    /// Keys to take out of every text.
+    pub(crate) secrets: &'a [Secret],
+    /// Names that the server offers, when it was asked.
+    pub(crate) offered: &'a [String],
+    /// Whether the key came from a command.
+    pub(crate) key_command: bool,
+}
+
+/// Whether an error says that the server does not know the model.
+pub(crate) fn is_unknown_model(error: &ModelError) -> bool {
+    let ModelError::Status { status: 400 | 404 | 422, text, .. } = error else { return false };
+    let text = text.to_lowercase();
+    text.contains("model")
+        && ["not found", "not exist", "unknown", "invalid model", "not supported", "no such", "unavailable"]
+            .iter()
+            .any(|words| text.contains(words))
+}
+
+/// Whether an error says that the server does not know one of the newer request fields.
+pub(crate) fn is_unknown_field(error: &ModelError) -> bool {
+    let ModelError::Status { status: 400 | 422, text, .. } = error else { return false };
+    let text = text.to_lowercase();
+    text.contains("stream_options") || text.contains("include_usage") || text.contains("extra inputs")
+}
+
+fn is_too_long(status: u16, text: &str) -> bool {
+    let text = text.to_lowercase();
+    status == 413
+        || [
+            "context length",
+            "context_length",
+            "maximum context",
+            "context size",
+            "context window",
+            "too many tokens",
+            "prompt is too long",
+            "input token count",
+        ]
+        .iter()
+        .any(|words| text.contains(words))
+}
+
+impl Circumstances<'_> {
+    /// The error in words.
+    pub(crate) fn explain(&self, error: &ModelError) -> ChatError {
+        let name = &self.endpoint.full_name;
+        let address = self.endpoint.address();
+        match error {
+            ModelError::Refused => ChatError::Unreachable(format!(
+                "{name} can't be asked: nothing listens at {address} (connection refused); {}",
+                self.start_remedy()
+            )),
+            ModelError::Unreachable(cause) => ChatError::Unreachable(format!(
+                "{name} can't be asked: no connection to {address}: {}; \
+                 check the address, the network and, behind a proxy, HTTPS_PROXY",
+                clean(cause, self.secrets)
+            )),
+            ModelError::Lost(cause) => ChatError::Unreachable(format!(
+                "the connection to {address} was lost before {name} answered: {}; run the cell again",
+                clean(cause, self.secrets)
+            )),
+            ModelError::Silent(time) => ChatError::Unreachable(format!(
+                "{name} at {address} said nothing for {} s, so the request was given up; run the cell again, \
+                 or allow more time with the setting model.silence_timeout",
+                time.as_secs_f64()
+            )),
+            ModelError::Truncated => ChatError::Garbled(format!(
+                "{address} ended its answer before {name} had said anything; run the cell again, \
+                 and look into the server's log if it stays so"
+            )),
+            ModelError::InStream(text) => ChatError::Refused(format!(
+                "{name} at {address} reported an error: {}",
+                clean(text, self.secrets)
+            )),
+            ModelError::Garbled(what) => ChatError::Garbled(format!(
+                "the answer from {address} can't be understood: {}; check that the address is that of a \
+                 model server (for a compatible server base_url usually ends in /v1)",
+                clean(what, self.secrets)
+            )),
+            ModelError::Setup(what) => {
+                ChatError::Refused(format!("{name} can't be asked: {}", clean(what, self.secrets)))
+            }
+            ModelError::Status { status, text, location, .. } => {
+                self.refusal(*status, text, location.as_deref())
+            }
+        }
+    }
+
+    fn start_remedy(&self) -> &'static str {
+        match self.endpoint.provider.name {
+            "ollama" => "start Ollama (ollama serve), or choose another model with %model",
+            LOCAL => "the local model's server has ended; run the cell again to start it anew",
+            _ => "start the server, correct CELLBLOCK_MODEL__BASE_URL, or choose another model with %model",
+        }
+    }
+
+    fn refusal(&self, status: u16, text: &str, location: Option<&str>) -> ChatError {
+        let name = &self.endpoint.full_name;
+        let address = self.endpoint.address();
+        let text = clean(text, self.secrets);
+        let said = if text.is_empty() { String::new() } else { format!(" and said: {text}") };
+        let error = ModelError::Status { status, text: text.clone(), retry_after: None, location: None };
+        match status {
+            300..=399 => {
+                let location = clean(location.unwrap_or("nowhere"), self.secrets);
+                ChatError::Refused(format!(
+                    "{address} redirects to {location} (status {status}); redirects are not followed, so that \
+                     no key goes to another host: set the address that is meant as CELLBLOCK_MODEL__BASE_URL"
+                ))
+            }
+            401 | 403 => ChatError::Key(format!(
+                "{address} refused the key for {name} (status {status}){said}\n{}",
+                self.key_remedy()
+            )),
+            _ if is_too_long(status, &text) => ChatError::TooLong(format!(
+                "the conversation is longer than {name} can read (status {status}){said}\n\
+                 Forget it with %reset, shorten the prompt, or choose a model with a longer context"
+            )),
+            _ if is_unknown_model(&error) => ChatError::Name(format!(
+                "{address} does not know the model {} (status {status}){said}\n{}",
+                self.endpoint.model,
+                nearest_remedy(&self.endpoint.model, self.offered)
+            )),
+            404 | 405 => ChatError::Refused(format!(
+                "{address} has nothing to chat with there (status {status}){said}\n\
+                 Check the address: for a compatible server base_url usually ends in /v1"
+            )),
+            402 => ChatError::Refused(format!(
+                "{address} wants to be paid (status {status}){said}\nCheck the account's credit"
+            )),
+            _ => {
+                ChatError::Refused(format!("{name} at {address} refused the request (status {status}){said}"))
+            }
+        }
+    }
+
+    /// How to give the endpoint a key.
+    pub(crate) fn key_remedy(&self) -> String {
+        let provider = self.endpoint.provider;
+        if self.key_command {
+            return "Check what the setting model.api_key_command prints".to_owned();
+        }
+        key_remedy(provider, self.environment, self.endpoint.base_url.is_some(), self.endpoint.key.is_some())
+    }
+
+    /// Tried often enough.
+    pub(crate) fn gave_up(&self, error: &ModelError, why: &str) -> ChatError {
+        let (name, address) = (&self.endpoint.full_name, self.endpoint.address());
+        match error {
+            ModelError::Status { status, text, .. } => {
+                let text = clean(text, self.secrets);
+                let said = if text.is_empty() { String::new() } else { format!("; it said: {text}") };
+                ChatError::Busy(format!(
+                    "{name} at {address} can't answer now (status {status}); {why}{said}"
+                ))
+            }
+            other => match self.explain(other) {
+                ChatError::Unreachable(text) => ChatError::Unreachable(format!("{text}; {why}")),
+                ChatError::Garbled(text) => ChatError::Garbled(format!("{text}; {why}")),
+                other => other,
+            },
+        }
+    }
+}
+
+/// How to give a provider a key.
+pub(crate) fn key_remedy(
+    provider: &Provider,
+    environment: &ProviderEnvironment,
+    other_address: bool,
+    has_key: bool,
+) -> String {
+    let check = if has_key { "Check the key" } else { "No key was sent; set one" };
+    match provider.key_variables.first() {
+        Some(variable) if !other_address => {
+            let variable = environment.key_variable(provider).unwrap_or(variable);
+            format!(
+                "{check} in the environment variable {variable} (or CELLBLOCK_MODEL__API_KEY beside \
+                 CELLBLOCK_MODEL__NAME={}/...), before Jupyter is started",
+                provider.name
+            )
+        }
+        _ => format!(
+            "{check} in CELLBLOCK_MODEL__API_KEY or with the setting model.api_key_command; keys of known \
+             providers ({}) are never sent to another address",
+            provider.key_variables.first().unwrap_or(&"OPENAI_API_KEY")
+        ),
+    }
+}
+
+/// The names nearest to the one that is unknown.
+pub(crate) fn nearest<'a>(name: &str, names: &'a [String]) -> Vec<&'a str> {
+    let wanted = name.to_lowercase();
+    let mut scored: Vec<(f64, &str)> = names
+        .iter()
+        .map(|known| {
+            let lower = known.to_lowercase();
+            let tail = lower.rsplit('/').next().unwrap_or_default();
+            let likeness = strsim::jaro_winkler(&wanted, &lower).max(strsim::jaro_winkler(&wanted, tail));
+            let within = lower.contains(&wanted) || wanted.contains(tail);
+            (if within { likeness.max(0.9) } else { likeness }, known.as_str())
+        })
+        .filter(|(likeness, _)| *likeness > 0.7)
+        .collect();
+    scored.sort_by(|a, b| b.0.total_cmp(&a.0));
+    scored.dedup_by_key(|(_, known)| *known);
+    scored.into_iter().take(3).map(|(_, known)| known).collect()
+}
+
+fn nearest_remedy(name: &str, offered: &[String]) -> String {
+    let near = nearest(name, offered);
+    if !near.is_empty() {
+        return format!("Did you mean {}? %model lists what there is", near.join(" or "));
+    }
+    match offered {
+        [] => "%model lists what there is".to_owned(),
+        some => {
+            let some: Vec<&str> = some.iter().take(5).map(String::as_str).collect();
+            format!("It offers {}; %model lists what there is", some.join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_servers_words_are_bounded_and_lose_keys_and_control_characters() {
+        let secrets = [Secret::new("sk-12345"), Secret::new("x")];
+        let words = clean("bad\x1b[2J key sk-12345 \u{202e}xx", &secrets);
+        assert_eq!(words, "bad [2J key *** xx");
+        assert!(clean(&"y".repeat(100_000), &[]).len() < 2100);
+    }
+
+    #[test]
+    fn nearest_names_are_found_across_case_and_prefixes() {
+        let names: Vec<String> = ["gpt-5", "gpt-5-mini", "Qwen/Qwen3-14B", "tts-1"].map(str::to_owned).into();
+        assert_eq!(nearest("gtp-5", &names).first(), Some(&"gpt-5"));
+        assert_eq!(nearest("qwen3-14b", &names).first(), Some(&"Qwen/Qwen3-14B"));
+        assert!(nearest("zzzzzz", &names).is_empty());
+    }
+}

@@ -1,0 +1,197 @@
+//! The provider library (`rig-core`): its clients are built here, its streams translated. Its types
+//! never leave this folder.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use rig_core::completion::{CompletionRequest, FinishReason, Message as LibraryMessage};
+use rig_core::message::AssistantContent;
+use rig_core::operation::Completion;
+use rig_core::providers::openai::wire::{Auth, Dialect, OPENAI, by_name};
+use rig_core::providers::{anthropic, gemini, ollama, openai};
+use rig_core::streaming::{Item, StreamEvent, Streamed};
+use rig_core::{DynModel, ProviderError};
+
+use super::http::Http;
+use super::{Delta, Endpoint, Finish, Message, ModelError, Request, Role};
+use crate::chat::provider::Wire;
+
+/// A model that can be asked.
+#[derive(Debug, Clone)]
+pub(crate) struct Model {
+    inner: DynModel<Completion>,
+}
+
+/// One of the library's clients for an endpoint.
+enum Client {
+    OpenAi(Box<openai::OpenAI>),
+    Anthropic(anthropic::Anthropic),
+    Gemini(gemini::Gemini),
+    Ollama(ollama::Ollama),
+}
+
+/// The dialect of an OpenAI-compatible server; `plain` leaves out request fields beyond the oldest.
+fn dialect(wire: Wire, plain: bool) -> Dialect {
+    let mut dialect = match wire {
+        Wire::Compatible(name) => by_name(name).copied().unwrap_or(OPENAI),
+        _ => OPENAI,
+    };
+    // `[DONE]` says that the reply is complete, with or without a reason before it.
+    dialect.quirks.done_without_finish_reason = true;
+    if plain {
+        dialect.quirks.stream_include_usage = false;
+    }
+    dialect
+}
+
+/// `plain`: only request fields that the simplest compatible server knows.
+fn client(endpoint: &Endpoint, plain: bool) -> Result<Client, ModelError> {
+    let key = endpoint.key.as_ref().map_or("", |key| key.reveal());
+    let http = Http::new(endpoint.address(), endpoint.connect_timeout)?;
+    Ok(match endpoint.provider.wire {
+        Wire::OpenAi | Wire::Compatible(_) => {
+            let mut config = openai::OpenAIConfig::with_key(&dialect(endpoint.provider.wire, plain), key)
+                .with_auth(Auth::OptionalBearer);
+            if let Some(base_url) = &endpoint.base_url {
+                config = config.with_base_url(base_url.clone());
+            }
+            Client::OpenAi(Box::new(config.connect(http)))
+        }
+        Wire::Anthropic => {
+            let mut config = anthropic::wire::AnthropicConfig::new(key);
+            if let Some(base_url) = &endpoint.base_url {
+                config = config.with_base_url(base_url);
+            }
+            Client::Anthropic(config.connect(http))
+        }
+        Wire::Gemini => {
+            let mut config = gemini::GeminiConfig::new(key);
+            if let Some(base_url) = &endpoint.base_url {
+                config = config.with_base_url(base_url.clone());
+            }
+            Client::Gemini(config.connect(http))
+        }
+        Wire::Ollama => Client::Ollama(
+            ollama::OllamaConfig::new().with_base_url(endpoint.address()).with_api_key(key).connect(http),
+        ),
+    })
+}
+
+impl Model {
+    /// Prepares an endpoint; nothing is sent.
+    pub(crate) fn connect(endpoint: &Endpoint, plain: bool) -> Result<Model, ModelError> {
+        let name = endpoint.model.as_str();
+        let inner = match client(endpoint, plain)? {
+            // OpenAI itself is spoken to in its newer API; with another address `openai` means whatever
+            // server has learnt the one that everybody speaks.
+            Client::OpenAi(client)
+                if matches!(endpoint.provider.wire, Wire::OpenAi) && endpoint.base_url.is_none() =>
+            {
+                client.completion(name).erase()
+            }
+            Client::OpenAi(client) => client.chat(name).erase(),
+            Client::Anthropic(client) => client.completion(name).erase(),
+            Client::Gemini(client) => client.completion(name).erase(),
+            Client::Ollama(client) => client.native_completion(name).erase(),
+        };
+        Ok(Model { inner })
+    }
+
+    /// Asks. Nothing is sent until the stream is polled; dropping it cancels the request.
+    pub(crate) fn stream(&self, request: &Request) -> Result<Generation, ModelError> {
+        let mut history = vec![LibraryMessage::system(request.system.as_str())];
+        history.extend(request.messages.iter().map(|Message { role, text }| match role {
+            Role::User => LibraryMessage::user(text.as_str()),
+            Role::Assistant => LibraryMessage::assistant(text.as_str()),
+        }));
+        let mut asked = CompletionRequest::new("");
+        asked.chat_history = history;
+        asked.temperature = request.temperature;
+        asked.max_tokens = request.max_tokens;
+        asked.accept_unknown_finish_reasons = true;
+        let stream = self.inner.stream(asked).map_err(|error| ModelError::from_library(&error, false))?;
+        Ok(Generation { stream: Some(stream), begun: false })
+    }
+
+    /// The names of the models that an endpoint's server offers.
+    pub(crate) async fn list(endpoint: &Endpoint, timeout: Duration) -> Result<Vec<String>, ModelError> {
+        let client = client(endpoint, true)?;
+        let listed = async {
+            match client {
+                Client::OpenAi(client) => client.list_models().await,
+                Client::Anthropic(client) => client.list_models().await,
+                Client::Gemini(client) => client.list_models().await,
+                Client::Ollama(client) => client.list_models().await,
+            }
+        };
+        match tokio::time::timeout(timeout, listed).await {
+            Ok(Ok(list)) => Ok(list.data.into_iter().map(|model| model.id).collect()),
+            Ok(Err(error)) => Err(ModelError::from_library(&error, false)),
+            Err(_) => Err(ModelError::Silent(timeout)),
+        }
+    }
+}
+
+/// A reply as it arrives.
+pub(crate) struct Generation {
+    stream: Option<Streamed<Completion>>,
+    begun: bool,
+}
+
+impl Generation {
+    /// The next part; `None` after the end or an error. Dropping the `Generation` cancels the request.
+    pub(crate) async fn next(&mut self) -> Option<Result<Delta, ModelError>> {
+        loop {
+            let item = match self.stream.as_mut()?.next().await {
+                Some(Ok(Item::Event(event))) => event,
+                Some(Ok(Item::Unknown(_))) => continue,
+                Some(Err(error)) => return Some(Err(self.failed(&error))),
+                None => return Some(self.end().await),
+            };
+            self.begun = true;
+            match item {
+                StreamEvent::Text { text, .. } if !text.is_empty() => return Some(Ok(Delta::Text(text))),
+                StreamEvent::Reasoning { text, .. } if !text.is_empty() => {
+                    return Some(Ok(Delta::Reasoning(text)));
+                }
+                StreamEvent::End { content: AssistantContent::ToolCall(call), .. } => {
+                    return Some(Ok(Delta::ToolCall {
+                        name: call.function.name.to_string(),
+                        arguments: call.function.arguments_value(),
+                    }));
+                }
+                StreamEvent::Text { .. }
+                | StreamEvent::Reasoning { .. }
+                | StreamEvent::Start { .. }
+                | StreamEvent::Arguments { .. }
+                | StreamEvent::End { .. } => {}
+            }
+        }
+    }
+
+    fn failed(&mut self, error: &ProviderError) -> ModelError {
+        self.stream = None;
+        ModelError::from_library(error, self.begun)
+    }
+
+    async fn end(&mut self) -> Result<Delta, ModelError> {
+        let Some(stream) = self.stream.take() else { return Err(ModelError::Truncated) };
+        let response = stream.finish().await.map_err(|error| self.failed(&error))?;
+        if let Some(error) = &response.error {
+            return Err(ModelError::InStream(error.clone()));
+        }
+        let finish = match response.finish_reason() {
+            None | Some(FinishReason::Stop | FinishReason::ToolCalls) => Finish::Stop,
+            Some(FinishReason::Length) => Finish::Length,
+            Some(FinishReason::ContentFilter) => Finish::Filtered,
+            Some(FinishReason::Other(reason)) => Finish::Other(reason),
+            // The library may learn more reasons.
+            Some(other) => Finish::Other(format!("{other:?}")),
+        };
+        Ok(Delta::End {
+            finish,
+            input_tokens: response.usage.input_tokens,
+            output_tokens: response.usage.output_tokens,
+        })
+    }
+}
