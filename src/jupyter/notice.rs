@@ -1,0 +1,289 @@
+//! How the kernel's own remarks are shown.
+//!
+//! May import `event`. What a remark becomes depends on the front end and on the kernelspec:
+//!
+//! | | in place (`cellblock`, notebooks) | lines (`cellblock`, consoles) | drop-in (`cellblock-python`) |
+//! | --- | --- | --- | --- |
+//! | warning | quiet display, warning colour | line on stderr | line on stderr |
+//! | info | quiet display | line on stderr | log only |
+//! | progress | one display, updated, emptied at its end | now and then a line on stderr | the same |
+//!
+//! Progress that is over before anybody could read it is not shown at all, so a sandbox that starts
+//! at once leaves no trace in a notebook. The texts may quote the guest: HTML is escaped and terminal
+//! sequences are filtered here.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value};
+
+use crate::event::terminal::Filter;
+use crate::event::{DisplayId, Level, Notice, Stream};
+
+use super::broadcast::Broadcast;
+
+/// How remarks are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// As displays that are updated in place.
+    InPlace,
+    /// As lines on stderr.
+    Lines,
+    /// As lines on stderr, and only what the user must know.
+    DropIn,
+}
+
+impl Style {
+    /// How long progress must last to be worth showing.
+    fn patience(self) -> Duration {
+        match self {
+            Style::InPlace => Duration::from_millis(400),
+            Style::Lines | Style::DropIn => Duration::from_secs(1),
+        }
+    }
+
+    /// The least time between two states of one progress.
+    fn interval(self) -> Duration {
+        match self {
+            Style::InPlace => Duration::from_millis(100),
+            Style::Lines | Style::DropIn => Duration::from_secs(5),
+        }
+    }
+}
+
+/// Shows the remarks of one run.
+#[derive(Debug)]
+pub(crate) struct Notices {
+    style: Style,
+    progress: Vec<Progress>,
+}
+
+#[derive(Debug)]
+struct Progress {
+    id: DisplayId,
+    text: String,
+    shown: Option<String>,
+    due: Instant,
+}
+
+impl Notices {
+    /// Nothing was said yet.
+    pub(crate) fn new(style: Style) -> Self {
+        Notices { style, progress: Vec::new() }
+    }
+
+    /// Takes a remark; returns what is to be shown now.
+    pub(crate) fn take(&mut self, notice: Notice, now: Instant) -> Vec<Broadcast> {
+        let Notice { level, progress, text } = notice;
+        match progress {
+            Some(id) if text.is_empty() => self.end(&id),
+            Some(id) => self.progress(id, text, now),
+            None => remark(self.style, level, &text).into_iter().collect(),
+        }
+    }
+
+    /// When [`Notices::tick`] has something to show.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.progress.iter().filter(|line| line.pending()).map(|line| line.due).min()
+    }
+
+    /// Shows what has become due.
+    pub(crate) fn tick(&mut self, now: Instant) -> Vec<Broadcast> {
+        let style = self.style;
+        self.progress
+            .iter_mut()
+            .filter(|line| line.pending() && line.due <= now)
+            .map(|line| line.show(style, now))
+            .collect()
+    }
+
+    /// The run is over: no progress stays.
+    pub(crate) fn finish(&mut self) -> Vec<Broadcast> {
+        let style = self.style;
+        self.progress.drain(..).filter_map(|line| line.end(style)).collect()
+    }
+
+    fn progress(&mut self, id: DisplayId, text: String, now: Instant) -> Vec<Broadcast> {
+        match self.progress.iter_mut().find(|line| line.id == id) {
+            Some(line) => line.text = text,
+            None => self.progress.push(Progress { id, text, shown: None, due: now + self.style.patience() }),
+        }
+        self.tick(now)
+    }
+
+    fn end(&mut self, id: &DisplayId) -> Vec<Broadcast> {
+        let Some(place) = self.progress.iter().position(|line| line.id == *id) else { return Vec::new() };
+        self.progress.remove(place).end(self.style).into_iter().collect()
+    }
+}
+
+impl Progress {
+    fn pending(&self) -> bool {
+        self.shown.as_ref() != Some(&self.text)
+    }
+
+    fn show(&mut self, style: Style, now: Instant) -> Broadcast {
+        let first = self.shown.is_none();
+        self.shown = Some(self.text.clone());
+        self.due = now + style.interval();
+        match style {
+            Style::Lines | Style::DropIn => line(&self.text),
+            Style::InPlace => {
+                let (data, metadata) = (html(&self.text, Level::Info), Map::new());
+                let id = self.id.clone();
+                if first {
+                    Broadcast::Display { data, metadata, id: Some(id) }
+                } else {
+                    Broadcast::Update { data, metadata, id }
+                }
+            }
+        }
+    }
+
+    /// Takes it away where that is possible.
+    fn end(self, style: Style) -> Option<Broadcast> {
+        (style == Style::InPlace && self.shown.is_some()).then(|| Broadcast::Update {
+            data: representations(String::new(), String::new()),
+            metadata: Map::new(),
+            id: self.id,
+        })
+    }
+}
+
+/// A remark that stays; `None` when it only goes to the log.
+pub(crate) fn remark(style: Style, level: Level, text: &str) -> Option<Broadcast> {
+    match (style, level) {
+        (Style::DropIn, Level::Info) => {
+            tracing::info!("{text}");
+            None
+        }
+        (Style::DropIn | Style::Lines, _) => Some(line(text)),
+        (Style::InPlace, level) => {
+            Some(Broadcast::Display { data: html(text, level), metadata: Map::new(), id: None })
+        }
+    }
+}
+
+/// A line on stderr; what the text quotes may not drive the terminal.
+fn line(text: &str) -> Broadcast {
+    let mut filter = Filter::new();
+    let mut safe = filter.push(text.trim_end().as_bytes());
+    safe.push_str(&filter.finish());
+    safe.push('\n');
+    Broadcast::text(Stream::Stderr, safe)
+}
+
+/// A remark in the front end's own colours, dark themes included. The text is escaped, so that this
+/// HTML is ours alone and needs no sanitising (which would take its style away).
+fn html(text: &str, level: Level) -> Map<String, Value> {
+    let colour = match level {
+        Level::Info => "var(--jp-ui-font-color2, gray)",
+        Level::Warning => "var(--jp-warn-color0, #b25000)",
+    };
+    let escaped = escape(text.trim_end());
+    let html = format!("<div style=\"color: {colour}; white-space: pre-wrap\">{escaped}</div>");
+    representations(html, text.trim_end().to_owned())
+}
+
+fn representations(html: String, plain: String) -> Map<String, Value> {
+    Map::from_iter([("text/html".to_owned(), html.into()), ("text/plain".to_owned(), plain.into())])
+}
+
+/// Makes text mean itself in HTML, in element content and in quoted attributes.
+pub(crate) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+#[allow(clippy::panic)]
+mod tests {
+    use super::*;
+
+    const STEP: Duration = Duration::from_millis(50);
+
+    /// A minute of progress that changes all the time, then its end.
+    fn minute(style: Style) -> Vec<Broadcast> {
+        let (mut notices, mut now, id) = (Notices::new(style), Instant::now(), DisplayId::host());
+        let mut shown = Vec::new();
+        for step in 0..1200 {
+            now += STEP;
+            shown.extend(notices.take(Notice::progress(&id, format!("pulling {step}")), now));
+        }
+        shown.extend(notices.take(Notice::progress(&id, ""), now));
+        assert!(notices.due().is_none() && notices.finish().is_empty());
+        shown
+    }
+
+    #[test]
+    fn progress_is_one_display_that_is_emptied_at_its_end() {
+        let shown = minute(Style::InPlace);
+        assert!(shown.len() < 620, "{} messages a minute", shown.len());
+        let Some((Broadcast::Display { id: Some(first), .. }, updates)) = shown.split_first() else {
+            panic!("{:?}", shown.first())
+        };
+        for update in updates {
+            assert!(matches!(update, Broadcast::Update { id, .. } if id == first), "{update:?}");
+        }
+        let Some(Broadcast::Update { data, .. }) = shown.last() else { panic!("no end") };
+        assert_eq!(data["text/plain"], "");
+        assert_eq!(data["text/html"], "");
+    }
+
+    #[test]
+    fn progress_in_lines_is_no_spam() {
+        for style in [Style::Lines, Style::DropIn] {
+            let shown = minute(style);
+            assert!((10..=13).contains(&shown.len()), "{} lines a minute", shown.len());
+            assert!(shown.iter().all(|s| matches!(s, Broadcast::Stream { stream: Stream::Stderr, .. })));
+        }
+    }
+
+    #[test]
+    fn progress_that_is_over_at_once_is_never_shown() {
+        for style in [Style::InPlace, Style::Lines, Style::DropIn] {
+            let (mut notices, now, id) = (Notices::new(style), Instant::now(), DisplayId::host());
+            assert_eq!(notices.take(Notice::progress(&id, "starting"), now), []);
+            assert!(notices.due().is_some());
+            assert_eq!(notices.take(Notice::progress(&id, ""), now + STEP), []);
+            assert_eq!(notices.due(), None);
+        }
+    }
+
+    #[test]
+    fn progress_that_says_nothing_new_is_shown_when_due_without_another_notice() {
+        let (mut notices, now, id) = (Notices::new(Style::InPlace), Instant::now(), DisplayId::host());
+        notices.take(Notice::progress(&id, "building"), now);
+        let due = notices.due();
+        assert!(due.is_some_and(|due| due > now));
+        assert_eq!(notices.tick(now), []);
+        assert_eq!(notices.tick(now + Duration::from_secs(2)).len(), 1);
+        assert_eq!(notices.due(), None);
+    }
+
+    #[test]
+    fn a_drop_in_kernel_shows_warnings_only() {
+        let mut notices = Notices::new(Style::DropIn);
+        assert_eq!(notices.take(Notice::info("ready"), Instant::now()), []);
+        let shown = notices.take(Notice::warning("output was cut"), Instant::now());
+        assert_eq!(shown, [Broadcast::text(Stream::Stderr, "output was cut\n")]);
+    }
+
+    #[test]
+    fn what_a_remark_quotes_is_escaped() {
+        let shown = remark(Style::InPlace, Level::Warning, "<img src=x onerror='a()'> & \"b\"");
+        let Some(Broadcast::Display { data, .. }) = shown else { panic!("{shown:?}") };
+        let html = data["text/html"].as_str().unwrap_or_default();
+        assert!(html.contains("&lt;img src=x onerror=&#39;a()&#39;&gt; &amp; &quot;b&quot;"), "{html}");
+        assert_eq!(data["text/plain"], "<img src=x onerror='a()'> & \"b\"");
+    }
+}
