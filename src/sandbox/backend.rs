@@ -1,12 +1,17 @@
 //! What a container engine must be able to do. A backend speaks no protocol: it starts a container,
 //! hands over two byte streams and destroys it; everything else travels through the supervisor inside.
 
+use std::sync::Arc;
+
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::event::EventSender;
 
-/// The container's standard input: the host writes frames to it.
+use super::workspace::Workspace;
+
+/// The container's standard input: the host writes frames to it. To end it, call `shutdown`: dropping it
+/// says nothing to the other side.
 pub type GuestInput = Box<dyn AsyncWrite + Send + Unpin>;
 /// The container's standard output: the supervisor's frames.
 pub type GuestOutput = Box<dyn AsyncRead + Send + Unpin>;
@@ -17,14 +22,14 @@ pub trait Backend: Send + Sync {
     ///
     /// `progress` is told (as notices) what takes long: building or pulling the image.
     /// When the returned future is dropped or `cancel` fires, nothing remains.
-    fn start<'a>(
-        &'a self,
+    fn start(
+        &self,
         argv: Vec<String>,
         progress: Option<EventSender>,
         cancel: tokio_util::sync::CancellationToken,
-    ) -> BoxFuture<'a, Result<Started, BackendError>>;
+    ) -> BoxFuture<'_, Result<Started, BackendError>>;
 
-    /// Removes everything this kernel has ever started.
+    /// Removes everything this kernel has ever started; nothing starts any more afterwards.
     fn destroy_all(&self) -> BoxFuture<'_, ()>;
 }
 
@@ -38,12 +43,24 @@ pub struct Started {
     pub output: GuestOutput,
     /// What the user should be told (the workspace was given to the sandbox's user, ...).
     pub notices: Vec<String>,
+    /// The host's side of `/workspace`, for files that the kernel itself puts there.
+    pub workspace: Option<Arc<Workspace>>,
 }
 
 /// A running container.
 pub trait Container: Send + Sync {
-    /// Destroys it; idempotent, and nothing remains.
+    /// Destroys it, at once and without asking it; idempotent, and nothing remains. Dropping a container does
+    /// the same in the background.
     fn destroy(&self) -> BoxFuture<'_, ()>;
+
+    /// Whether the memory limit killed a process inside since this was last asked: the limit in bytes.
+    ///
+    /// Such a kill need not end the container: asked when the Python session was lost or a process ended by
+    /// `SIGKILL`. Waits a moment for the engine's word.
+    fn out_of_memory(&self) -> BoxFuture<'_, Option<u64>>;
+
+    /// The last that the main process wrote to its standard error (bounded, not sanitised).
+    fn last_words(&self) -> String;
 
     /// Why it ended, asked after its output ended: out of memory, removed by others, the engine gone.
     fn obituary(&self) -> BoxFuture<'_, Obituary>;

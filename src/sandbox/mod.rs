@@ -5,8 +5,9 @@
 //! | module | what |
 //! | --- | --- |
 //! | `backend` | [`backend::Backend`] and [`backend::Container`]: start, two byte streams, destroy; speaks no protocol |
-//! | `docker` | the Docker API behind them; bollard's types never leave it |
-//! | `spec` | what a container is given: mounts, limits, user, labels |
+//! | `docker` | the Docker API behind them; its types never leave it |
+//! | `spec` | what a container is given: mounts, limits, user, defences |
+//! | `owner` | whose it is, in labels; whether that kernel lives |
 //! | `image` | which image, building or pulling it |
 //! | `reaper` | nothing stays when the kernel is killed |
 //! | `workspace` | the host directory, opened without following links |
@@ -15,6 +16,12 @@
 //! | `output` | cap, coalescing and spill of what a run prints |
 
 pub mod backend;
+pub mod docker;
+pub mod image;
+pub mod owner;
+pub mod reaper;
+pub mod spec;
+pub mod workspace;
 
 use std::time::Duration;
 
@@ -93,6 +100,6 @@ pub enum Completeness {
 pub struct PythonInfo {
     /// `3.11.2`.
     pub version: String,
-    /// IPython's version, when the image has it.
+    /// `IPython`'s version, when the image has it.
     pub ipython: Option<String>,
 }

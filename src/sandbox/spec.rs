@@ -1,0 +1,224 @@
+//! What a container is given, in no engine's terms: image, main process, user, mounts, limits, defences.
+//!
+//! May import `config`. [`Spec::hardened`] is the only way to make one, and it has every defence on; the
+//! fields are public so that a test can take one defence away and show the attack that it stops.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use crate::config::{Network, SandboxSettings};
+
+use super::owner::Owner;
+
+/// Where the user's folder is mounted, and where code starts.
+pub const WORKSPACE: &str = "/workspace";
+/// The home of the sandbox's user: a tmpfs.
+pub const HOME: &str = "/home/cell";
+/// The user under a root kernel.
+pub const SANDBOX_ID: u32 = 1000;
+/// Shared memory, in bytes; it counts towards the memory limit.
+const SHARED_MEMORY: i64 = 64 << 20;
+
+/// Everything about one container.
+#[derive(Debug, Clone, PartialEq)]
+#[allow(clippy::struct_excessive_bools, reason = "independent defences, each taken away by itself in a test")]
+pub struct Spec {
+    /// The image, by reference or id.
+    pub image: String,
+    /// The main process and its arguments; the image's own entry point is not used.
+    pub argv: Vec<String>,
+    /// A name of its own.
+    pub name: String,
+    /// Labels.
+    pub labels: HashMap<String, String>,
+    /// The only variables besides the image's own; never the host's.
+    pub environment: Vec<(String, String)>,
+    /// User and group.
+    pub user: Identity,
+    /// The host directory behind [`WORKSPACE`].
+    pub workspace: Option<PathBuf>,
+    /// Whether a host with `SELinux` must relabel the workspace so that containers may use it.
+    pub relabel: bool,
+    /// Writable places in memory, with their options.
+    pub tmpfs: Vec<(String, String)>,
+    /// Memory, and memory plus swap, in bytes; `None`: no limit.
+    pub memory: Option<i64>,
+    /// Billionths of a CPU; `None`: no limit.
+    pub nano_cpus: Option<i64>,
+    /// Processes and threads; `None`: no limit.
+    pub pids: Option<i64>,
+    /// `(name, value)` of each resource limit, soft and hard.
+    pub ulimits: Vec<(String, i64)>,
+    /// Shared memory, in bytes.
+    pub shared_memory: i64,
+    /// The network.
+    pub network: Network,
+    /// The engine's runtime; `None`: its default.
+    pub runtime: Option<String>,
+    /// Whether every capability is dropped.
+    pub drop_capabilities: bool,
+    /// Whether setuid programs gain nothing.
+    pub no_new_privileges: bool,
+    /// Whether the root file system is read-only.
+    pub read_only: bool,
+    /// Whether the engine removes the container when it ends.
+    pub auto_remove: bool,
+}
+
+/// A user and its group, by number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+impl Identity {
+    /// The user that code runs as, as seen inside the container.
+    ///
+    /// A rootless engine maps the container's user 0 to the user who runs the engine, so files in the
+    /// workspace belong to that user; any other number would be a foreign, unmapped one. Elsewhere it is
+    /// the kernel's own user, and never root.
+    pub fn inside(kernel: Identity, rootless: bool) -> Identity {
+        if rootless {
+            Identity { uid: 0, gid: 0 }
+        } else if kernel.uid == 0 {
+            Identity { uid: SANDBOX_ID, gid: SANDBOX_ID }
+        } else {
+            kernel
+        }
+    }
+
+    /// The user of this process.
+    pub fn current() -> Identity {
+        Identity { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
+    }
+}
+
+impl std::fmt::Display for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.uid, self.gid)
+    }
+}
+
+impl Spec {
+    /// A container with every defence that there is.
+    pub fn hardened(
+        image: impl Into<String>,
+        argv: Vec<String>,
+        settings: &SandboxSettings,
+        user: Identity,
+        owner: &Owner,
+    ) -> Spec {
+        // The engine's own default is `noexec`: compilers need to run what they wrote.
+        let writable = format!("rw,nosuid,nodev,exec,size={}", settings.tmpfs);
+        let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        Spec {
+            image: image.into(),
+            argv,
+            name: format!("cellblock-{}", uuid::Uuid::new_v4().simple()),
+            labels: owner.labels(),
+            environment: vec![
+                variable("HOME", HOME),
+                variable("USER", "cell"),
+                variable("LOGNAME", "cell"),
+                variable("LANG", "C.UTF-8"),
+            ],
+            user,
+            workspace: None,
+            relabel: false,
+            tmpfs: vec![
+                ("/tmp".to_owned(), format!("{writable},mode=1777")),
+                (HOME.to_owned(), format!("{writable},mode=0700,uid={},gid={}", user.uid, user.gid)),
+            ],
+            memory: Some(saturated(settings.memory)),
+            nano_cpus: Some(nano(settings.cpus)),
+            pids: Some(settings.pids),
+            ulimits: vec![
+                ("nofile".to_owned(), settings.open_files),
+                ("fsize".to_owned(), saturated(settings.file_size)),
+                ("core".to_owned(), 0),
+            ],
+            shared_memory: SHARED_MEMORY,
+            network: settings.network,
+            runtime: settings.runtime.clone(),
+            drop_capabilities: true,
+            no_new_privileges: true,
+            read_only: true,
+            auto_remove: true,
+        }
+    }
+
+    /// Puts a tmpfs over each volume that the image declares: the engine would make a disk volume without
+    /// any limit there.
+    pub fn cover_volumes<'a>(&mut self, volumes: impl IntoIterator<Item = &'a str>, size: u64) {
+        for volume in volumes {
+            let path = volume.trim_end_matches('/');
+            if path == WORKSPACE || path.is_empty() || self.tmpfs.iter().any(|(taken, _)| taken == path) {
+                continue;
+            }
+            self.tmpfs.push((path.to_owned(), format!("rw,nosuid,nodev,exec,size={size},mode=1777")));
+        }
+    }
+}
+
+fn saturated(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// CPUs to billionths. Settings are validated; what is out of range saturates all the same.
+#[allow(clippy::cast_possible_truncation, reason = "float casts saturate, which is what is wanted")]
+fn nano(cpus: f64) -> i64 {
+    (cpus * 1e9) as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Flavor, Settings};
+
+    fn spec() -> Spec {
+        let settings = Settings::builtin(Flavor::Markdown).sandbox;
+        let user = Identity { uid: 7, gid: 8 };
+        Spec::hardened("image", vec!["true".into()], &settings, user, &Owner::current())
+    }
+
+    #[test]
+    fn every_defence_is_on_from_the_start() {
+        let spec = spec();
+        assert!(spec.drop_capabilities && spec.no_new_privileges && spec.read_only && spec.auto_remove);
+        assert_eq!(spec.network, Network::None);
+        assert_eq!(spec.memory, Some(1 << 30));
+        assert_eq!(spec.nano_cpus, Some(2_000_000_000));
+        assert_eq!(spec.pids, Some(256));
+        assert!(spec.tmpfs.iter().all(|(_, o)| o.contains("nosuid,nodev,exec,size=")));
+        assert!(spec.tmpfs[1].1.contains("uid=7,gid=8"));
+    }
+
+    #[test]
+    fn the_user_is_never_root_except_where_root_is_the_user() {
+        let root = Identity { uid: 0, gid: 0 };
+        let user = Identity { uid: 1001, gid: 100 };
+        assert_eq!(Identity::inside(root, false), Identity { uid: 1000, gid: 1000 });
+        assert_eq!(Identity::inside(user, false), user);
+        assert_eq!(Identity::inside(user, true), root);
+        assert_eq!(Identity::inside(root, true), root);
+    }
+
+    #[test]
+    fn volumes_of_the_image_become_bounded_memory() {
+        let mut spec = spec();
+        let before = spec.tmpfs.len();
+        spec.cover_volumes(["/data/", "/tmp", "/workspace", "/", "/data"], 5);
+        assert_eq!(spec.tmpfs.len(), before + 1);
+        assert!(spec.tmpfs[before].0 == "/data" && spec.tmpfs[before].1.contains("size=5,"));
+    }
+
+    #[test]
+    fn absurd_settings_saturate() {
+        assert_eq!(saturated(u64::MAX), i64::MAX);
+        assert_eq!(nano(f64::INFINITY), i64::MAX);
+        assert_eq!(nano(f64::NAN), 0);
+    }
+}
