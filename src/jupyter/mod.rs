@@ -20,6 +20,7 @@
 //!
 //! A new message type is one row in `messages`, one struct, and one arm in `handlers`.
 
+mod guard;
 pub mod sockets;
 pub mod wire;
 

@@ -1,5 +1,9 @@
 //! The integration tests, one binary.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a failed test panics")]
+
 mod cli;
 mod config;
 mod install;
 mod layering;
+mod neighbour;
+mod wire_client;
