@@ -368,6 +368,13 @@ impl Client {
         message
     }
 
+    /// The next message on iopub, which must be caused by the message of this header.
+    pub(crate) fn expect_iopub_any(&mut self, header: &Value) -> Message {
+        let message = self.next_iopub();
+        assert_eq!(message.parent_id(), header["msg_id"].as_str(), "another request's: {message:?}");
+        message
+    }
+
     /// The next message on iopub must say that the kernel is busy with this request.
     pub(crate) fn expect_busy(&mut self, request: &Request) {
         let status = self.expect_iopub(request, "status");
