@@ -29,6 +29,8 @@ pub(crate) enum Command {
     Install(Location),
     /// Remove the two kernels from Jupyter
     Uninstall(Location),
+    /// Check that everything kernels need is there; each finding comes with its remedy
+    Doctor(DoctorOptions),
     /// Show every setting, its value and where it comes from
     Config(ConfigOptions),
     /// Print a completion script for a shell
@@ -91,6 +93,18 @@ pub(crate) struct ConfigOptions {
     /// As JSON
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub flavor: FlavorOptions,
+    #[command(flatten)]
+    pub set: SetOptions,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Warnings (a model that is not configured, an image that is not built yet, an old runtime) do not \
+                        change the exit code: kernels work. Problems end with 1."
+)]
+pub(crate) struct DoctorOptions {
     #[command(flatten)]
     pub flavor: FlavorOptions,
     #[command(flatten)]

@@ -7,6 +7,7 @@
 //! | `arguments` | the command line, as clap reads it |
 //! | `exit` | exit codes, errors with hints, output that survives a closed pipe |
 //! | `show` | `cellblock config` |
+//! | `doctor` | `cellblock doctor` |
 //! | `kernelspec` | the two kernelspecs: their files, where Jupyter looks, writing and removing them |
 //! | `install` | `cellblock install` and `cellblock uninstall` |
 //!
@@ -14,6 +15,7 @@
 //! `docs/cli.md` as `tests/it/cli.rs` says.
 
 mod arguments;
+mod doctor;
 mod exit;
 mod install;
 mod kernelspec;
@@ -49,6 +51,7 @@ fn run(arguments: Arguments, environment: Environment) -> Result<ExitCode, CliEr
     match arguments.command {
         Command::Install(at) => install::install(&at, &environment),
         Command::Uninstall(at) => install::uninstall(&at, &environment),
+        Command::Doctor(options) => doctor::run(&options, environment),
         Command::Config(options) => show::run(&options, environment),
         Command::Completions { shell } => {
             let mut script = Vec::new();

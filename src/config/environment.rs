@@ -155,8 +155,8 @@ impl Environment {
     }
 
     /// The process that started the kernel (`JPY_PARENT_PID`); when it is gone, the kernel ends.
-    pub fn parent_pid(&self) -> Option<u32> {
-        self.text("JPY_PARENT_PID")?.trim().parse().ok()
+    pub fn parent_pid(&self) -> Option<i32> {
+        self.text("JPY_PARENT_PID")?.trim().parse().ok().filter(|pid| *pid > 0)
     }
 
     /// A file of certificate authorities to trust for requests (`SSL_CERT_FILE`).

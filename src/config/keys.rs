@@ -186,7 +186,14 @@ pub static KEYS: &[Key] = &[
         sandbox.image,
         Kind::Text,
         Project::Never,
-        "The image that runs code. Without it: the one that `cellblock build` made, built when it is missing."
+        "The image that runs code. Without it: `sandbox.built_image`, or the one of the built-in Dockerfile, which is \
+         built when it is missing."
+    ),
+    key!(
+        sandbox.built_image,
+        Kind::Text,
+        Project::Never,
+        "The image that `cellblock build` made; recorded by it, and passed over when the engine no longer has it."
     ),
     key!(
         sandbox.base_image,

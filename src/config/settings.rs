@@ -55,6 +55,8 @@ pub struct ModelSettings {
 pub struct SandboxSettings {
     /// The image to run; `None`: the one that `cellblock build` recorded, or the built-in Dockerfile's.
     pub image: Option<String>,
+    /// The image that `cellblock build` recorded. It may be out of date or gone: then it does not count.
+    pub built_image: Option<String>,
     /// The base image that the built-in Dockerfile is built `FROM`; `None`: the Dockerfile's default.
     pub base_image: Option<String>,
     /// The host directory mounted at `/workspace`, relative to the kernel's working directory.
@@ -159,6 +161,7 @@ impl Settings {
             },
             sandbox: SandboxSettings {
                 image: None,
+                built_image: None,
                 base_image: None,
                 workspace: PathBuf::from("workspace"),
                 workspace_outside: false,

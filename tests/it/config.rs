@@ -107,12 +107,12 @@ fn each_layer_wins_over_the_ones_below_and_is_named_as_the_origin() {
 #[test]
 fn what_cellblock_build_recorded_lies_between_builtin_and_the_users_file() {
     let world = World::new();
-    let file = record(&world.environment(), &[("sandbox", "image", "it's:\"1\"")]).unwrap();
+    let file = record(&world.environment(), &[("sandbox", "built_image", "it's:\"1\"")]).unwrap();
     let loaded = world.good();
-    assert_eq!(loaded.settings.sandbox.image.as_deref(), Some("it's:\"1\""));
-    assert!(matches!(loaded.origin("sandbox.image"), Origin::Recorded { file: at, .. } if *at == file));
-    let loaded = world.user("[sandbox]\nimage = 'mine'\n").good();
-    assert_eq!(loaded.settings.sandbox.image.as_deref(), Some("mine"));
+    assert_eq!(loaded.settings.sandbox.built_image.as_deref(), Some("it's:\"1\""));
+    assert!(matches!(loaded.origin("sandbox.built_image"), Origin::Recorded { file: at, .. } if *at == file));
+    let loaded = world.user("[sandbox]\nbuilt_image = 'mine'\n").good();
+    assert_eq!(loaded.settings.sandbox.built_image.as_deref(), Some("mine"));
 }
 
 #[test]
@@ -427,6 +427,7 @@ const TRUST: &[Case] = &[
     yes("", "model.connect_timeout = '1s'"),
     // What runs.
     no("", "sandbox.image = 'evil'"),
+    no("", "sandbox.built_image = 'evil'"),
     no("", "sandbox.base_image = 'evil'"),
     no("", "sandbox.runtime = 'io.containerd.evil'"),
     no("", "docker.host = 'tcp://evil.example:2375'"),
