@@ -31,6 +31,11 @@ pub(crate) enum Command {
     Uninstall(Location),
     /// Check that everything kernels need is there; each finding comes with its remedy
     Doctor(DoctorOptions),
+    /// Build the image that code runs in, and record it for the kernels
+    Build(BuildOptions),
+    /// Remove what a killed kernel leaves behind; started by kernels
+    #[command(hide = true)]
+    Reaper,
     /// Show every setting, its value and where it comes from
     Config(ConfigOptions),
     /// Print a completion script for a shell
@@ -107,6 +112,21 @@ pub(crate) struct ConfigOptions {
 pub(crate) struct DoctorOptions {
     #[command(flatten)]
     pub flavor: FlavorOptions,
+    #[command(flatten)]
+    pub set: SetOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BuildOptions {
+    /// Build on this image, which must have Python 3; recorded for later builds
+    #[arg(long, value_name = "IMAGE")]
+    pub base_image: Option<String>,
+    /// Name the result; a name made from its contents otherwise
+    #[arg(long, value_name = "NAME")]
+    pub tag: Option<String>,
+    /// Build every step again, also those that have not changed
+    #[arg(long)]
+    pub fresh: bool,
     #[command(flatten)]
     pub set: SetOptions,
 }

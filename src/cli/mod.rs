@@ -7,6 +7,8 @@
 //! | `arguments` | the command line, as clap reads it |
 //! | `exit` | exit codes, errors with hints, output that survives a closed pipe |
 //! | `show` | `cellblock config` |
+//! | `build` | `cellblock build` |
+//! | `compose` | settings and environment in the terms of the parts that need them |
 //! | `doctor` | `cellblock doctor` |
 //! | `kernelspec` | the two kernelspecs: their files, where Jupyter looks, writing and removing them |
 //! | `install` | `cellblock install` and `cellblock uninstall` |
@@ -15,6 +17,8 @@
 //! `docs/cli.md` as `tests/it/cli.rs` says.
 
 mod arguments;
+mod build;
+mod compose;
 mod doctor;
 mod exit;
 mod install;
@@ -27,6 +31,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use crate::config::{Environment, Inputs, Loaded};
+use crate::sandbox::reaper;
 use arguments::{Arguments, Command};
 use exit::{CliError, emit};
 
@@ -52,6 +57,8 @@ fn run(arguments: Arguments, environment: Environment) -> Result<ExitCode, CliEr
         Command::Install(at) => install::install(&at, &environment),
         Command::Uninstall(at) => install::uninstall(&at, &environment),
         Command::Doctor(options) => doctor::run(&options, environment),
+        Command::Build(options) => build::run(&options, &environment),
+        Command::Reaper => Ok(reaper::main(std::io::stdin())),
         Command::Config(options) => show::run(&options, environment),
         Command::Completions { shell } => {
             let mut script = Vec::new();

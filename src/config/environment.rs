@@ -13,19 +13,6 @@ pub struct Environment {
     variables: BTreeMap<String, OsString>,
 }
 
-/// Proxies for requests, as the usual variables name them.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Proxies {
-    /// `HTTP_PROXY` or `http_proxy`.
-    pub http: Option<String>,
-    /// `HTTPS_PROXY` or `https_proxy`.
-    pub https: Option<String>,
-    /// `ALL_PROXY` or `all_proxy`.
-    pub all: Option<String>,
-    /// `NO_PROXY` or `no_proxy`: hosts that are reached directly.
-    pub none: Option<String>,
-}
-
 impl std::fmt::Debug for Environment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_set().entries(self.variables.keys()).finish()
@@ -91,23 +78,6 @@ impl Environment {
             .map(|dir| dir.join("cellblock"))
     }
 
-    /// Where the user's data lie: `$XDG_DATA_HOME/cellblock`, else `~/.local/share/cellblock`.
-    pub fn data_dir(&self) -> Option<PathBuf> {
-        self.xdg_data_home().map(|dir| dir.join("cellblock"))
-    }
-
-    /// Where things that can be made again lie: `$XDG_CACHE_HOME/cellblock`, else `~/.cache/cellblock`.
-    pub fn cache_dir(&self) -> Option<PathBuf> {
-        self.absolute("XDG_CACHE_HOME")
-            .or_else(|| Some(self.home()?.join(".cache")))
-            .map(|dir| dir.join("cellblock"))
-    }
-
-    /// `XDG_RUNTIME_DIR`: for sockets and locks of this login.
-    pub fn runtime_dir(&self) -> Option<PathBuf> {
-        self.absolute("XDG_RUNTIME_DIR")
-    }
-
     fn xdg_data_home(&self) -> Option<PathBuf> {
         self.absolute("XDG_DATA_HOME").or_else(|| Some(self.home()?.join(".local/share")))
     }
@@ -126,11 +96,6 @@ impl Environment {
                 Some(self.xdg_data_home()?.join("jupyter"))
             }
         })
-    }
-
-    /// Further directories that Jupyter searches first: `JUPYTER_PATH`.
-    pub fn jupyter_path(&self) -> Vec<PathBuf> {
-        self.variables.get("JUPYTER_PATH").map(|p| std::env::split_paths(p).collect()).unwrap_or_default()
     }
 
     /// The active virtual environment: `VIRTUAL_ENV`, else `CONDA_PREFIX`.
@@ -164,17 +129,19 @@ impl Environment {
         self.path("SSL_CERT_FILE")
     }
 
-    /// Proxies for requests.
-    pub fn proxies(&self) -> Proxies {
-        // Lower case first: that is what curl and Python's requests do.
-        let either =
-            |lower: &str, upper: &str| self.text(lower).or_else(|| self.text(upper)).map(str::to_owned);
-        Proxies {
-            http: either("http_proxy", "HTTP_PROXY"),
-            https: either("https_proxy", "HTTPS_PROXY"),
-            all: either("all_proxy", "ALL_PROXY"),
-            none: either("no_proxy", "NO_PROXY"),
-        }
+    /// The proxy variables that are set, by name; for builds, which take them as they are.
+    pub fn proxies(&self) -> Vec<(String, String)> {
+        const NAMES: [&str; 8] = [
+            "http_proxy",
+            "https_proxy",
+            "all_proxy",
+            "no_proxy",
+            "HTTP_PROXY",
+            "HTTPS_PROXY",
+            "ALL_PROXY",
+            "NO_PROXY",
+        ];
+        NAMES.iter().filter_map(|name| Some(((*name).to_owned(), self.lookup(name)?))).collect()
     }
 
     /// Whether colours are unwelcome even on a terminal (`NO_COLOR`, or `TERM` is `dumb`).

@@ -306,8 +306,8 @@ pub static KEYS: &[Key] = &[
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-    use super::super::{Environment, Flavor};
     use super::*;
+    use crate::config::{Environment, Flavor};
 
     #[test]
     fn every_value_goes_through_its_field_unchanged() {

@@ -31,7 +31,7 @@ mod settings;
 mod trust;
 mod value;
 
-pub use environment::{Environment, Proxies};
+pub use environment::Environment;
 pub use error::{ConfigError, Refusal};
 pub use keys::{KEYS, Key, Project};
 pub use load::{Inputs, Loaded, load};

@@ -246,6 +246,9 @@ fn url(text: &str) -> Result<String, String> {
     if uri.authority().is_some_and(|a| a.as_str().contains('@')) {
         return Err("it contains a user or password; put keys in CELLBLOCK_MODEL__API_KEY".to_owned());
     }
+    if text.contains(['?', '#']) {
+        return Err("it has a query or a fragment; the path of a request is put after it".to_owned());
+    }
     Ok(text.trim_end_matches('/').to_owned())
 }
 
@@ -369,7 +372,16 @@ mod tests {
     #[test]
     fn an_address_must_be_one_that_requests_can_go_to() {
         assert_eq!(url("http://localhost:8000/v1/").unwrap(), "http://localhost:8000/v1");
-        for text in ["localhost:8000", "/v1", "ftp://x", "http://", "file:///etc/passwd", "http://a b"] {
+        for text in [
+            "localhost:8000",
+            "/v1",
+            "ftp://x",
+            "http://",
+            "file:///etc/passwd",
+            "http://a b",
+            "http://a/v1?key=x",
+            "http://a/#x",
+        ] {
             assert!(url(text).is_err(), "{text}");
         }
         assert!(url("https://user:key@host/v1").unwrap_err().contains("CELLBLOCK_MODEL__API_KEY"));

@@ -70,7 +70,7 @@ impl Program {
     pub fn this() -> std::io::Result<Self> {
         // Through /proc it is found even when an upgrade has replaced the file meanwhile.
         let own = PathBuf::from("/proc/self/exe");
-        let path = if own.exists() { own } else { std::env::current_exe()? };
+        let path = if own.exists() { own } else { crate::config::Environment::executable()? };
         Ok(Program { path, arguments: vec![COMMAND.into()] })
     }
 }

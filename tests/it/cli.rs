@@ -1,7 +1,5 @@
 //! The command line: its reference, exit codes, and output to readers that leave.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::fmt::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

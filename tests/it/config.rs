@@ -1,7 +1,5 @@
 //! Settings: layers, origins, mistakes, and what a project's file may do.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

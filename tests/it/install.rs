@@ -1,7 +1,5 @@
 //! `cellblock install` and `cellblock uninstall`.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -3,6 +3,7 @@
 
 mod cli;
 mod config;
+mod doctor;
 mod install;
 mod layering;
 mod neighbour;

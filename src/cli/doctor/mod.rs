@@ -3,14 +3,20 @@
 //! | module | what |
 //! | --- | --- |
 //! | `report` | findings and how they are shown |
+//! | `engine` | the container engine, what it can do, the image |
+//! | `runc` | which versions of the runtime have known holes |
+//! | `model` | who answers prose |
 //! | `jupyter` | Jupyter, and the kernelspecs where it looks |
 //! | `workspace` | the directory that the sandbox mounts |
 //!
 //! All checks run at once, each within [`PATIENCE`], so that one that hangs costs neither the others nor
 //! the user's time. To add a check: a function to [`Report`], and a row in [`checks`].
 
+mod engine;
 mod jupyter;
+mod model;
 mod report;
+mod runc;
 mod workspace;
 
 use std::future::Future;
@@ -50,11 +56,13 @@ fn checks(around: &Arc<Surroundings>) -> Vec<Check> {
             })
         })
     };
-    let cloned = Arc::clone(around);
+    let [engine, model, jupyter] = [(); 3].map(|()| Arc::clone(around));
     vec![
         ("settings", Box::pin(blocking(settings))),
+        ("engine", Box::pin(async move { engine::check(&engine).await })),
         ("workspace", Box::pin(blocking(workspace::check))),
-        ("jupyter", Box::pin(async move { jupyter::check(&cloned).await })),
+        ("model", Box::pin(async move { model::check(&model).await })),
+        ("jupyter", Box::pin(async move { jupyter::check(&jupyter).await })),
     ]
 }
 

@@ -59,13 +59,6 @@ impl Report {
         report
     }
 
-    /// A report of one warning.
-    pub(super) fn warning(what: impl Into<String>, remedy: impl Into<String>) -> Self {
-        let mut report = Report::default();
-        report.add_warning(what, remedy);
-        report
-    }
-
     /// A report that all is well.
     pub(super) fn good(what: impl Into<String>) -> Self {
         let mut report = Report::default();
