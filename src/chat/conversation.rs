@@ -132,7 +132,17 @@ impl Conversation {
     pub(crate) fn dialogue(&mut self, place: &Place, prompt: &str, budget: usize) -> Dialogue {
         let end = self.position(place).unwrap_or(self.turns.len());
         let now = self.turns.get(end).filter(|turn| turn.execution == place.execution);
-        let last = now.map_or_else(|| prompt.trim().to_owned(), |turn| turn.said(prompt));
+        let mut last = now.map_or_else(|| prompt.trim().to_owned(), |turn| turn.said(prompt));
+        if let Some(turn) = now.filter(|_| last.len() > budget) {
+            // What was asked is never shortened; what ran beside it is, for a model with a short memory.
+            let each = budget.saturating_sub(prompt.len()) / (turn.ran.len().max(1) * 3);
+            let mut shorter = turn.clone();
+            for ran in &mut shorter.ran {
+                ran.source = shorten(&ran.source, each.max(200));
+                ran.outcome = shorten(&ran.outcome, each.max(200));
+            }
+            last = shorter.said(prompt);
+        }
 
         let mut room = budget.saturating_sub(last.len());
         let mut first = end;
@@ -288,6 +298,16 @@ mod tests {
         assert_eq!(talk.dialogue(&place, "now", 350).newly_left_out, None);
         // However small the budget, the prompt itself is sent.
         assert_eq!(texts(&talk.dialogue(&place, "now", 0)), ["now"]);
+    }
+
+    #[test]
+    fn code_is_shortened_for_a_model_with_a_short_memory() {
+        let mut talk = Conversation::default();
+        let place = talk.begin(None);
+        talk.ran(&place, ran(&"x = 1\n".repeat(2000), &"y\n".repeat(2000)));
+        let dialogue = talk.dialogue(&place, "why?", 3000);
+        let text = texts(&dialogue)[0];
+        assert!(text.len() < 3000 && text.contains("left out") && text.ends_with("why?"), "{}", text.len());
     }
 
     #[test]

@@ -51,6 +51,13 @@ pub(super) enum NoAnswer {
     GaveUp(ModelError, String),
 }
 
+impl NoAnswer {
+    /// Whether nothing listened at the address.
+    pub(super) fn is_refused_connection(&self) -> bool {
+        matches!(self, NoAnswer::Failed(ModelError::Refused))
+    }
+}
+
 /// How a stream came to its end after something was shown, or in order.
 enum Stop {
     Ended(Finish),

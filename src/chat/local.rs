@@ -119,7 +119,7 @@ impl LocalModel {
             let folder = self.folder().map_or_else(String::new, |f| format!(" in {}", f.display()));
             return Err(format!(
                 "the local model is not installed{folder}; choose another model with %model, or install it \
-                 with scripts/get-model.sh"
+                 with scripts/get-model.py"
             ));
         };
         let began = Instant::now();
@@ -207,7 +207,7 @@ async fn start(
     let failed = |what: &dyn std::fmt::Display| {
         format!(
             "the local model's server can't be started: {what}; its log is {}. \
-             scripts/get-model.sh repairs the installation; %model chooses another model",
+             scripts/get-model.py repairs the installation; %model chooses another model",
             place.log.display()
         )
     };
@@ -304,7 +304,7 @@ async fn answer(
             Ok(Some((lines.into_inner().into_inner(), server)))
         }
         Ok(Answer::Failed { error }) => Err(format!(
-            "the local model can't be loaded: {error}; scripts/get-model.sh repairs the installation"
+            "the local model can't be loaded: {error}; scripts/get-model.py repairs the installation"
         )),
         Err(e) => Err(format!("the local model's server can't be understood: {e}; restart the kernel")),
     }

@@ -120,7 +120,8 @@ impl Inner {
 impl Chat {
     /// Remembers what is configured; nothing else happens before the first question.
     pub fn new(settings: &ModelSettings, environment: ProviderEnvironment) -> Chat {
-        let local = local::LocalModel::new(environment.local_model.clone(), environment.runtime_dir.clone());
+        let folder = settings.local_dir.clone().or_else(|| environment.local_model.clone());
+        let local = local::LocalModel::new(folder, environment.runtime_dir.clone());
         let inner =
             Inner { settings: settings.clone(), environment, local, state: Mutex::new(State::default()) };
         Chat { inner: Arc::new(inner) }
@@ -151,48 +152,39 @@ impl Chat {
     ) -> Result<Reply, ChatError> {
         let Turn { place, prompt, context } = turn;
         let mut progress = Progress::new(events);
-        let endpoint = tokio::select! {
-            biased;
-            () = cancel.cancelled() => None,
-            endpoint = self.inner.endpoint(&mut progress) => Some(endpoint),
-        };
-        progress.clear().await;
-        let Some(endpoint) = endpoint.transpose()? else {
-            return Ok(Reply {
-                text: String::new(),
-                usage: Usage::default(),
-                ending: Ending::Interrupted,
-                model: self.current(),
-            });
-        };
-        let dialogue = self.inner.state().conversation.dialogue(place, prompt, endpoint.budget);
-        if let Some(turns) = dialogue.newly_left_out {
-            let text = format!(
-                "The conversation is long: its first {turns} turns are no longer sent to the model. \
-                 %reset begins a new one."
-            );
-            // When nobody listens, the answer's events will say so.
-            let _ = events.send(Event::Notice(Notice::info(text))).await;
-        }
-        let request = Request {
-            system: prompt::system(context, self.inner.settings.system.as_deref()),
-            messages: dialogue.messages,
-            temperature: self.inner.settings.temperature,
-            max_tokens: self.inner.settings.max_tokens,
-        };
-        let secrets = self.inner.secrets();
-        let mut exchange = Exchange {
-            endpoint: &endpoint,
-            request: &request,
-            plain: self.inner.state().plain.iter().any(|address| address == endpoint.address()),
-            silence: self.inner.settings.silence_timeout,
-            events,
-            cancel: &cancel,
-            secrets: &secrets,
-        };
-        let exchanged = match exchange.run(&mut progress).await {
-            Ok(exchanged) => exchanged,
-            Err(failed) => return Err(self.explain(&endpoint, &secrets, failed).await),
+        let mut anew = false;
+        let (endpoint, exchanged) = loop {
+            let endpoint = tokio::select! {
+                biased;
+                () = cancel.cancelled() => None,
+                endpoint = self.inner.endpoint(&mut progress) => Some(endpoint),
+            };
+            progress.clear().await;
+            let Some(endpoint) = endpoint.transpose()? else { return Ok(self.not_even_asked()) };
+            let request = self.request(&endpoint, place, prompt, context, events).await;
+            let secrets = self.inner.secrets();
+            let mut exchange = Exchange {
+                endpoint: &endpoint,
+                request: &request,
+                plain: self.inner.state().plain.iter().any(|address| address == endpoint.address()),
+                silence: self.inner.settings.silence_timeout,
+                events,
+                cancel: &cancel,
+                secrets: &secrets,
+            };
+            match exchange.run(&mut progress).await {
+                Ok(exchanged) => break (endpoint, exchanged),
+                Err(failed) => {
+                    if endpoint.provider.name == provider::LOCAL {
+                        // Its server is in doubt: it is looked for, or started, anew.
+                        self.inner.local.release().await;
+                        if !std::mem::replace(&mut anew, true) && failed.is_refused_connection() {
+                            continue;
+                        }
+                    }
+                    return Err(self.explain(&endpoint, &secrets, failed).await);
+                }
+            }
         };
         {
             let mut state = self.inner.state();
@@ -220,15 +212,45 @@ impl Chat {
         })
     }
 
+    fn not_even_asked(&self) -> Reply {
+        Reply {
+            text: String::new(),
+            usage: Usage::default(),
+            ending: Ending::Interrupted,
+            model: self.current(),
+        }
+    }
+
+    async fn request(
+        &self,
+        endpoint: &Endpoint,
+        place: &Place,
+        prompt: &str,
+        context: &str,
+        events: &EventSender,
+    ) -> Request {
+        let dialogue = self.inner.state().conversation.dialogue(place, prompt, endpoint.budget);
+        if let Some(turns) = dialogue.newly_left_out {
+            let text = format!(
+                "The conversation is long: its first {turns} turns are no longer sent to the model. \
+                 %reset begins a new one."
+            );
+            // When nobody listens, the answer's events will say so.
+            let _ = events.send(Event::Notice(Notice::info(text))).await;
+        }
+        Request {
+            system: prompt::system(context, self.inner.settings.system.as_deref()),
+            messages: dialogue.messages,
+            temperature: self.inner.settings.temperature,
+            max_tokens: self.inner.settings.max_tokens,
+        }
+    }
+
     async fn explain(&self, endpoint: &Endpoint, secrets: &[Secret], failed: NoAnswer) -> ChatError {
         let (NoAnswer::Failed(error) | NoAnswer::GaveUp(error, _)) = &failed;
         if matches!(error, model::ModelError::Status { status: 401 | 403, .. }) {
             // The command may give a fresh one.
             self.inner.state().commanded = None;
-        }
-        if endpoint.provider.name == provider::LOCAL {
-            // Its server is in doubt: the next question looks for it, or starts it, anew.
-            self.inner.local.release().await;
         }
         let offered = if is_unknown_model(error) { self.inner.offered(endpoint).await } else { Vec::new() };
         let circumstances = Circumstances {

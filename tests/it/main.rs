@@ -1,6 +1,12 @@
 //! The integration tests, one binary.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a failed test panics")]
 
+mod chat;
+mod chat_failures;
+mod chat_keys;
+mod chat_local;
+mod chat_providers;
+mod chat_server;
 mod cli;
 mod config;
 mod doctor;

@@ -212,7 +212,7 @@ impl HttpClientExt for Http {
             .headers()
             .get(ACCEPT)
             .is_some_and(|accept| accept.as_bytes().starts_with(b"text/event-stream"));
-        let response = self.send_bytes(request.map(Into::into)).await?;
+        let response = self.send_bytes(request.map(|body| plain_system(body.into()))).await?;
         let kind = content(response.headers()).map(str::to_ascii_lowercase);
         let mut headers = response.headers().clone();
         let document = wants_events && kind.as_deref() == Some("application/json");
@@ -230,6 +230,25 @@ impl HttpClientExt for Http {
         };
         head.body(body).map_err(Error::Protocol)
     }
+}
+
+/// The library sends the system prompt as a list of parts, which the chat templates of many compatible
+/// servers can't read; as a string it is read everywhere.
+fn plain_system(body: Bytes) -> Bytes {
+    use serde_json::Value;
+    let Ok(mut request) = serde_json::from_slice::<Value>(&body) else { return body };
+    let messages = request.get_mut("messages").and_then(Value::as_array_mut);
+    for message in messages.into_iter().flatten() {
+        if message.get("role").and_then(Value::as_str) == Some("system")
+            && let Some(parts) = message.get("content").and_then(Value::as_array)
+        {
+            let texts = parts.iter().map(|part| part.get("text").and_then(Value::as_str));
+            if let Some(texts) = texts.collect::<Option<Vec<_>>>() {
+                message["content"] = Value::String(texts.join("\n"));
+            }
+        }
+    }
+    Bytes::from(request.to_string())
 }
 
 /// A JSON document as a stream of one event. JSON has no raw line breaks that matter, an event's
@@ -318,6 +337,14 @@ mod tests {
         ] {
             assert_eq!(reqwest::Url::parse(url).is_ok_and(|u| is_loopback(&u)), expected, "{url}");
         }
+    }
+
+    #[test]
+    fn the_system_prompt_is_sent_as_a_string() {
+        let body = r#"{"model":"m","messages":[{"role":"system","content":[{"type":"text","text":"a"}]},{"role":"user","content":[{"type":"image_url"}]}]}"#;
+        let expected = r#"{"model":"m","messages":[{"role":"system","content":"a"},{"role":"user","content":[{"type":"image_url"}]}]}"#;
+        assert_eq!(plain_system(Bytes::from(body)), expected);
+        assert_eq!(plain_system(Bytes::from_static(b"not json")), "not json");
     }
 
     #[test]

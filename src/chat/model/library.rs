@@ -1,5 +1,8 @@
 //! The provider library (`rig-core`): its clients are built here, its streams translated. Its types
 //! never leave this folder.
+//!
+//! The library logs what servers say, which may repeat a key: it runs without a log, and what matters
+//! of its errors is reported by us.
 
 use std::time::Duration;
 
@@ -11,6 +14,8 @@ use rig_core::providers::openai::wire::{Auth, Dialect, OPENAI, by_name};
 use rig_core::providers::{anthropic, gemini, ollama, openai};
 use rig_core::streaming::{Item, StreamEvent, Streamed};
 use rig_core::{DynModel, ProviderError};
+use tracing::instrument::WithSubscriber;
+use tracing::subscriber::{NoSubscriber, with_default};
 
 use super::http::Http;
 use super::{Delta, Endpoint, Finish, Message, ModelError, Request, Role};
@@ -90,7 +95,12 @@ impl Model {
                 client.completion(name).erase()
             }
             Client::OpenAi(client) => client.chat(name).erase(),
-            Client::Anthropic(client) => client.completion(name).erase(),
+            Client::Anthropic(client) => {
+                let mut model = client.completion(name);
+                // The API demands a limit, and the library knows only the limits of models it knows.
+                model.wire.default_max_tokens.get_or_insert(8192);
+                model.erase()
+            }
             Client::Gemini(client) => client.completion(name).erase(),
             Client::Ollama(client) => client.native_completion(name).erase(),
         };
@@ -109,7 +119,9 @@ impl Model {
         asked.temperature = request.temperature;
         asked.max_tokens = request.max_tokens;
         asked.accept_unknown_finish_reasons = true;
-        let stream = self.inner.stream(asked).map_err(|error| ModelError::from_library(&error, false))?;
+        let stream = with_default(NoSubscriber::new(), || {
+            self.inner.stream(asked).map_err(|error| ModelError::from_library(&error, false))
+        })?;
         Ok(Generation { stream: Some(stream), begun: false })
     }
 
@@ -124,7 +136,7 @@ impl Model {
                 Client::Ollama(client) => client.list_models().await,
             }
         };
-        match tokio::time::timeout(timeout, listed).await {
+        match tokio::time::timeout(timeout, listed.with_subscriber(NoSubscriber::new())).await {
             Ok(Ok(list)) => Ok(list.data.into_iter().map(|model| model.id).collect()),
             Ok(Err(error)) => Err(ModelError::from_library(&error, false)),
             Err(_) => Err(ModelError::Silent(timeout)),
@@ -141,6 +153,10 @@ pub(crate) struct Generation {
 impl Generation {
     /// The next part; `None` after the end or an error. Dropping the `Generation` cancels the request.
     pub(crate) async fn next(&mut self) -> Option<Result<Delta, ModelError>> {
+        self.advance().with_subscriber(NoSubscriber::new()).await
+    }
+
+    async fn advance(&mut self) -> Option<Result<Delta, ModelError>> {
         loop {
             let item = match self.stream.as_mut()?.next().await {
                 Some(Ok(Item::Event(event))) => event,

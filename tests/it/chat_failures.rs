@@ -1,0 +1,211 @@
+//! The chat when its server fails: retries, refusals, cut streams, silence, wrong answers.
+
+use std::time::{Duration, Instant};
+
+use cellblock::chat::ChatError;
+use cellblock::event::{Answer, Ending, Event};
+
+use crate::chat_server::*;
+
+fn shows_no_answer(events: &[Event]) -> bool {
+    !events.iter().any(|event| matches!(event, Event::Answer(_)))
+}
+
+#[tokio::test]
+async fn a_busy_server_is_tried_again_after_the_time_it_asks_for_and_the_wait_is_visible() {
+    let busy = error("429 Too Many Requests", "retry-after: 1\r\n", "slow down");
+    let past = error("503 Service Unavailable", "retry-after: Fri, 06 Nov 2020 08:49:37 GMT\r\n", "");
+    let server = Server::play(vec![busy, past, answer(&["ok"])]).await;
+    let began = Instant::now();
+    let (reply, events) = ask(&chat(&settings(&server.v1())), "?").await;
+    assert_eq!(reply.expect("an answer").text, "ok");
+    assert!(began.elapsed() >= Duration::from_secs(1), "the server's wish was not honoured");
+    assert_eq!(server.asked().len(), 3);
+    let lines = progress(&events);
+    assert!(lines[0].contains("429") && lines[0].contains("try 2 of 4"), "{lines:?}");
+    assert!(lines.iter().any(|line| line.contains("503") && line.contains("try 3 of 4")), "{lines:?}");
+    assert_eq!(lines.last(), Some(&""), "the line is taken away");
+}
+
+#[tokio::test]
+async fn a_server_that_asks_for_too_long_a_wait_is_not_waited_for() {
+    let server =
+        Server::play(vec![error("429 Too Many Requests", "retry-after: 3600\r\n", "quota used up")]).await;
+    let (reply, events) = ask(&chat(&settings(&server.v1())), "?").await;
+    let Err(ChatError::Busy(text)) = reply else { panic!("{reply:?}") };
+    assert!(text.contains("3600 s") && text.contains("quota used up"), "{text}");
+    assert_eq!(server.asked().len(), 1);
+    assert!(shows_no_answer(&events));
+}
+
+#[tokio::test]
+async fn a_server_that_keeps_failing_is_tried_four_times() {
+    let server = Server::play(vec![error("502 Bad Gateway", "", "upstream is down")]).await;
+    let (reply, _) = ask(&chat(&settings(&server.v1())), "?").await;
+    let Err(ChatError::Busy(text)) = reply else { panic!("{reply:?}") };
+    assert!(text.contains("4 times") && text.contains("upstream is down"), "{text}");
+    assert_eq!(server.asked().len(), 4);
+}
+
+#[tokio::test]
+async fn a_connection_broken_before_the_first_byte_is_tried_again() {
+    let server = Server::play(vec![vec![Step::Reset], vec![streaming(), Step::Reset], answer(&["ok"])]).await;
+    let (reply, _) = ask(&chat(&settings(&server.v1())), "?").await;
+    assert_eq!(reply.expect("an answer").text, "ok");
+}
+
+#[tokio::test]
+async fn a_wait_can_be_interrupted() {
+    let server = Server::play(vec![error("429 Too Many Requests", "retry-after: 20\r\n", "")]).await;
+    let began = Instant::now();
+    let chat = chat(&settings(&server.v1()));
+    let (reply, events) = ask_until(&chat, "?", |events| !events.is_empty()).await;
+    assert_eq!(reply.expect("no failure").ending, Ending::Interrupted);
+    assert!(began.elapsed() < Duration::from_secs(15), "the wait went on");
+    assert_eq!(server.asked().len(), 1);
+    assert_eq!(progress(&events).last(), Some(&""));
+}
+
+#[tokio::test]
+async fn nothing_is_tried_again_after_text_was_shown() {
+    for end in [vec![Step::Reset], vec![]] {
+        let mut script = vec![streaming(), text("half an "), text("answer"), Step::Pause(100)];
+        script.extend(end);
+        let server = Server::play(vec![script]).await;
+        let (reply, events) = ask(&chat(&settings(&server.v1())), "?").await;
+        let reply = reply.expect("a part of an answer");
+        assert_eq!(reply.text, "half an answer");
+        assert!(matches!(&reply.ending, Ending::Cut(why) if !why.is_empty()), "{:?}", reply.ending);
+        assert!(matches!(events.last(), Some(Event::Answer(Answer::End { ending: Ending::Cut(_), .. }))));
+        assert_eq!(server.asked().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn an_error_in_the_middle_of_a_stream_is_shown_in_the_servers_words() {
+    let broken = send("data: {\"error\":{\"message\":\"the GPU caught fire\",\"code\":500}}\n\n");
+    let server =
+        Server::play(vec![vec![streaming(), text("half"), broken.clone()], vec![streaming(), broken]]).await;
+    let chat = chat(&settings(&server.v1()));
+    let reply = ask(&chat, "?").await.0.expect("a part of an answer");
+    assert!(
+        matches!(&reply.ending, Ending::Cut(why) if why.contains("GPU caught fire")),
+        "{:?}",
+        reply.ending
+    );
+    let Err(ChatError::Refused(text)) = ask(&chat, "?").await.0 else { panic!("no failure") };
+    assert!(text.contains("GPU caught fire"), "{text}");
+}
+
+#[tokio::test]
+async fn a_refused_connection_fails_at_once_with_the_address_and_the_remedy() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = format!("http://{}/v1", listener.local_addr().expect("its address"));
+    drop(listener);
+    let (reply, events) = ask(&chat(&settings(&address)), "?").await;
+    let Err(ChatError::Unreachable(text)) = reply else { panic!("{reply:?}") };
+    assert!(
+        text.contains(&address) && text.contains("refused") && text.contains("CELLBLOCK_MODEL__BASE_URL")
+    );
+    assert!(events.is_empty(), "it was tried again: {events:?}");
+}
+
+#[tokio::test]
+async fn a_refused_key_shows_the_servers_words_without_the_key_and_the_remedy() {
+    let server =
+        Server::play(vec![error("401 Unauthorized", "", "Incorrect API key provided: sk-mine-123.")]).await;
+    let mut settings = settings(&server.v1());
+    settings.api_key = Some(cellblock::config::Secret::new("sk-mine-123"));
+    let (reply, _) = ask(&chat(&settings), "?").await;
+    let Err(ChatError::Key(text)) = reply else { panic!("{reply:?}") };
+    assert!(text.contains("Incorrect API key provided: ***."), "{text}");
+    assert!(text.contains("CELLBLOCK_MODEL__API_KEY"), "{text}");
+    assert_eq!(server.only().header("authorization"), Some("Bearer sk-mine-123"));
+}
+
+#[tokio::test]
+async fn an_unknown_model_is_answered_with_the_nearest_names() {
+    let unknown = error("404 Not Found", "", "The model `qwen3-41b` does not exist");
+    let list = serde_json::json!({"object": "list", "data": [
+        {"id": "qwen3-14b", "object": "model", "created": 1, "owned_by": "x"},
+        {"id": "phi-4", "object": "model", "created": 1, "owned_by": "x"},
+    ]});
+    let server = Server::play(vec![unknown, json("200 OK", "", &list)]).await;
+    let mut settings = settings(&server.v1());
+    settings.name = Some("qwen3-41b".to_owned());
+    let (reply, _) = ask(&chat(&settings), "?").await;
+    let Err(ChatError::Name(text)) = reply else { panic!("{reply:?}") };
+    assert!(text.contains("does not exist") && text.contains("Did you mean qwen3-14b"), "{text}");
+    assert_eq!(server.asked()[1].target(), "GET /v1/models");
+}
+
+#[tokio::test]
+async fn a_wrong_address_is_named_as_such() {
+    let page = vec![head("404 Not Found", "content-type: text/html\r\n"), send("<html>nginx</html>")];
+    let fine = vec![head("200 OK", "content-type: text/html\r\n"), send("<html>Welcome</html>")];
+    let server = Server::play(vec![page, fine]).await;
+    let chat = chat(&settings(&server.address));
+    let Err(ChatError::Refused(text)) = ask(&chat, "?").await.0 else { panic!("no failure") };
+    assert!(text.contains("/v1") && text.contains("404"), "{text}");
+    let Err(ChatError::Garbled(text)) = ask(&chat, "?").await.0 else { panic!("no failure") };
+    assert!(text.contains("text/html") && text.contains("/v1"), "{text}");
+}
+
+#[tokio::test]
+async fn a_conversation_that_is_too_long_says_how_to_go_on() {
+    let refusal = error("400 Bad Request", "", "This model's maximum context length is 4096 tokens.");
+    let server = Server::play(vec![refusal]).await;
+    let (reply, _) = ask(&chat(&settings(&server.v1())), "?").await;
+    let Err(ChatError::TooLong(text)) = reply else { panic!("{reply:?}") };
+    assert!(text.contains("4096") && text.contains("%reset"), "{text}");
+}
+
+#[tokio::test]
+async fn silence_has_a_limit_before_and_after_the_first_text() {
+    let mut server =
+        Server::play(vec![vec![Step::Hang], vec![streaming(), text("and then"), Step::Hang]]).await;
+    let mut settings = settings(&server.v1());
+    settings.silence_timeout = Duration::from_millis(300);
+    let chat = chat(&settings);
+    let Err(ChatError::Unreachable(text)) = ask(&chat, "?").await.0 else { panic!("no failure") };
+    assert!(text.contains("0.3 s") && text.contains("silence_timeout"), "{text}");
+    let reply = ask(&chat, "?").await.0.expect("a part of an answer");
+    assert_eq!(reply.text, "and then");
+    assert!(
+        matches!(&reply.ending, Ending::Cut(why) if why.contains("nothing arrived")),
+        "{:?}",
+        reply.ending
+    );
+    server.ended(2).await;
+}
+
+#[tokio::test]
+async fn endless_lines_and_endless_error_bodies_are_bounded() {
+    let mut line = vec![streaming(), send("data: ")];
+    line.extend(std::iter::repeat_n(Step::Send(vec![b'x'; 1 << 20]), 64));
+    let mut body = vec![head("400 Bad Request", "")];
+    body.extend(std::iter::repeat_n(Step::Send(vec![b'y'; 1 << 20]), 64));
+    let server = Server::play(vec![line, body]).await;
+    let chat = chat(&settings(&server.v1()));
+    let Err(ChatError::Garbled(text)) = ask(&chat, "?").await.0 else { panic!("no failure") };
+    assert!(text.contains("MiB"), "{text}");
+    let Err(ChatError::Refused(text)) = ask(&chat, "?").await.0 else { panic!("no failure") };
+    assert!(text.len() < 4000, "{} bytes are shown", text.len());
+}
+
+#[tokio::test]
+async fn garbage_in_a_stream_is_an_error_and_not_a_crash() {
+    let scripts = vec![
+        vec![streaming(), send("data: {\"choices\": [{\"delta\"\n\n")],
+        vec![streaming(), Step::Send(b"data: \xff\xfe\x00{}\n\n".to_vec())],
+        vec![send("not even HTTP\r\n\r\n")],
+    ];
+    let server = Server::play(scripts).await;
+    let chat = chat(&settings(&server.v1()));
+    for _ in 0..3 {
+        let (reply, events) = ask(&chat, "?").await;
+        let error = reply.expect_err("no answer").to_string();
+        assert!(error.contains(&server.address), "{error}");
+        assert!(shows_no_answer(&events));
+    }
+}
