@@ -73,18 +73,21 @@ fn below(proposed: &Value) -> Result<(), String> {
 /// made for that provider. As soon as the user has named a model, an address or a key, prompts and key have a
 /// destination, and only the model's name behind it may change.
 fn same_server(proposed: &Value, own: &Settings) -> Result<(), String> {
+    // A base URL is where `openai/` models are served, and every name without a provider means one of them.
+    const AT_BASE_URL: &str = "openai";
     let Value::Text(proposed) = proposed else { return Err("it is not text".to_owned()) };
     let model = &own.model;
     let provider = |name: &str| name.split_once('/').map(|(provider, _)| provider.to_owned());
     let destination = match (&model.name, &model.base_url) {
-        // A base URL is where `openai/` models are served.
-        (None, Some(_)) => Some("openai".to_owned()),
         (None, None) if model.api_key.is_none() && model.api_key_command.is_none() => return Ok(()),
         (None, None) => None,
-        (Some(name), _) => provider(name),
+        (None, Some(_)) => Some(AT_BASE_URL.to_owned()),
+        (Some(name), None) => provider(name),
+        (Some(name), Some(_)) => provider(name).or_else(|| Some(AT_BASE_URL.to_owned())),
     };
     match (destination, provider(proposed)) {
         (Some(ours), Some(theirs)) if ours == theirs => Ok(()),
+        (Some(ours), None) if ours == AT_BASE_URL && model.base_url.is_some() => Ok(()),
         (Some(ours), _) => Err(format!(
             "your settings send prompts and key to {ours}, and a project's file may only choose another model \
              there ({ours}/...)"
