@@ -5,7 +5,6 @@
 //! an earlier question, or to none, is ignored.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use serde_json::{Map, Value, json};
@@ -14,15 +13,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::event::{Ask, AskError, Question};
 
-use super::sockets::{Outbound, Peer, SendError};
+use super::sockets::{Outbound, Peer};
 use super::wire::{Header, Signed};
 
 /// What clients send for Ctrl-D.
 const END_OF_INPUT: &str = "\u{4}";
-
-/// A client connects its channels one by one, so the stdin channel may come a moment after the cell.
-const CONNECTING: Duration = Duration::from_millis(100);
-const ATTEMPTS: u32 = 15;
 
 /// The question that waits for its reply; at most one at any time.
 #[derive(Debug, Clone, Default)]
@@ -127,16 +122,10 @@ impl Prompt {
         let (reply, answer) = oneshot::channel();
         *self.stdin.lock() = Some(Open { msg_id: header.msg_id.clone(), reply });
         let _forget = Forget(&self.stdin);
-        for attempt in 1.. {
-            let frames = signer.seal_with(&header, Some(&self.parent), &content, &Map::new(), Vec::new());
-            match self.outbound.send_stdin(&self.peer, frames).await {
-                Ok(()) => break,
-                Err(SendError::NoPeer(_)) if attempt < ATTEMPTS => tokio::time::sleep(CONNECTING).await,
-                Err(error) => {
-                    tracing::warn!(%error, "a question could not be asked");
-                    return Err(AskError::Unavailable);
-                }
-            }
+        let frames = signer.seal_with(&header, Some(&self.parent), &content, &Map::new(), Vec::new());
+        if let Err(error) = self.outbound.send_stdin(&self.peer, frames).await {
+            tracing::warn!(%error, "a question could not be asked");
+            return Err(AskError::Unavailable);
         }
         match answer.await {
             Ok(value) if value == END_OF_INPUT => Err(AskError::EndOfInput),
