@@ -9,12 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::FutureExt as _;
 use serde_json::{Map, Value};
+use tokio::sync::{mpsc, oneshot};
 
 use crate::engine::Interpreter;
 use crate::event::Failure;
 
 use super::Options;
 use super::broadcast::{Broadcast, State};
+use super::dispatch::Ticket;
 use super::history::History;
 use super::iopub::{Iopub, Parent};
 use super::messages::{ConnectReply, ExecuteRequest, Reply, Request, Unreadable, content};
@@ -38,6 +40,17 @@ impl Origin {
     }
 }
 
+/// What the handlers report to the loop.
+#[derive(Debug)]
+pub(crate) enum Report {
+    /// The running cell has failed; its reply waits until this is dropped.
+    Failed(oneshot::Sender<()>),
+    /// The running request is over.
+    Finished,
+    /// An impatient request has waited long enough.
+    Overdue(Ticket),
+}
+
 /// Shared by all handlers.
 pub(crate) struct Context {
     pub(crate) interpreter: Arc<dyn Interpreter>,
@@ -46,6 +59,8 @@ pub(crate) struct Context {
     pub(crate) outbound: Outbound,
     pub(crate) iopub: Iopub,
     pub(crate) stdin: Stdin,
+    // Unbounded, but each queued request makes three reports at most.
+    pub(crate) reports: mpsc::UnboundedSender<Report>,
     history: Mutex<History>,
     count: AtomicU32,
 }
@@ -57,6 +72,7 @@ impl Context {
         ports: ConnectReply,
         outbound: Outbound,
         iopub: Iopub,
+        reports: mpsc::UnboundedSender<Report>,
     ) -> Self {
         Context {
             interpreter,
@@ -65,6 +81,7 @@ impl Context {
             outbound,
             iopub,
             stdin: Stdin::default(),
+            reports,
             history: Mutex::default(),
             count: AtomicU32::new(0),
         }
@@ -81,10 +98,19 @@ impl Context {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Handles one request: busy, handler, reply, idle. Returns whether it failed.
+    /// Tells the loop that the running cell has failed, before anybody else hears of it: which cells
+    /// are cancelled is decided by what has arrived until now, not by what clients send when they know.
+    pub(crate) async fn failed(&self) {
+        let (done, taken) = oneshot::channel();
+        // Errors mean that the loop has ended, and with it the queue.
+        let _ = self.reports.send(Report::Failed(done));
+        let _ = taken.await;
+    }
+
+    /// Handles one request: busy, handler, reply, idle.
     ///
     /// A handler that shows something flushes iopub itself, so that nothing else ever waits for output.
-    pub(crate) async fn handle<R, H>(&self, origin: &Origin, handler: H) -> bool
+    pub(crate) async fn handle<R, H>(&self, origin: &Origin, handler: H)
     where
         R: Request,
         H: Future<Output = Result<R::Reply, Failure>>,
@@ -97,12 +123,10 @@ impl Context {
         });
         let metadata = reply.as_mut().map(Reply::metadata).unwrap_or_default();
         let content = content(&reply);
-        let failed = content.get("status").is_some_and(|status| status == "error");
         if let Some(reply) = R::REPLY {
             self.reply(origin, R::TYPE, reply, content, metadata).await;
         }
         self.idle(origin);
-        failed
     }
 
     /// Answers a message that is none of ours, or not readable.

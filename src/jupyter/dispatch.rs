@@ -4,7 +4,8 @@
 //! one thing that happened and returns what is to be done, in order, so every rule is a table test.
 //!
 //! - Requests of the shell channel run one at a time, in their order.
-//! - A failed execution that stops on errors cancels every execution that is queued at that moment.
+//! - A failed execution that stops on errors cancels every execution that is queued when it fails; what
+//!   a client sends after it has the failure's reply runs.
 //! - An interrupt reaches what runs at once; so does a shutdown, which cancels everything queued.
 //! - A question whether code is complete does not wait for ever behind a long cell.
 //!
@@ -34,11 +35,10 @@ pub(crate) enum Kind {
 pub(crate) enum Input<T> {
     /// A request arrived on the shell channel.
     Arrived(T, Kind),
+    /// The running execution has failed; its reply has not gone out yet.
+    Failed,
     /// The running request is over; its reply has gone out.
-    Finished {
-        /// Whether it was an execution that failed.
-        failed: bool,
-    },
+    Finished,
     /// The patience of an impatient request is over.
     Overdue(Ticket),
     /// The user wants what runs to stop.
@@ -76,6 +76,8 @@ struct Queued<T> {
     ticket: Ticket,
     kind: Kind,
     item: T,
+    /// To be cancelled when what runs is over.
+    doomed: bool,
 }
 
 /// The state of the shell channel.
@@ -108,7 +110,8 @@ impl<T> Dispatch<T> {
         match input {
             Input::Arrived(item, _) if self.ending => vec![Action::Abort(item, Reason::ShuttingDown)],
             Input::Arrived(item, kind) => self.arrived(item, kind),
-            Input::Finished { failed } => self.finished(failed),
+            Input::Failed => self.failed(),
+            Input::Finished => self.finished(),
             Input::Overdue(ticket) => self.overdue(ticket),
             Input::Interrupt if self.busy() => vec![Action::Cancel],
             Input::Interrupt => Vec::new(),
@@ -119,7 +122,7 @@ impl<T> Dispatch<T> {
     fn arrived(&mut self, item: T, kind: Kind) -> Vec<Action<T>> {
         let ticket = self.next;
         self.next += 1;
-        self.queue.push_back(Queued { ticket, kind, item });
+        self.queue.push_back(Queued { ticket, kind, item, doomed: false });
         let mut actions: Vec<_> = self.start().into_iter().collect();
         if kind == Kind::Impatient && actions.is_empty() {
             actions.push(Action::Wait(ticket));
@@ -127,17 +130,22 @@ impl<T> Dispatch<T> {
         actions
     }
 
-    fn finished(&mut self, failed: bool) -> Vec<Action<T>> {
-        let mut actions = Vec::new();
-        if failed && self.running == Some(Kind::Execute { stop_on_error: true }) {
-            let (cancelled, kept): (VecDeque<_>, VecDeque<_>) =
-                self.queue.drain(..).partition(|queued| matches!(queued.kind, Kind::Execute { .. }));
-            actions.extend(cancelled.into_iter().map(|queued| Action::Abort(queued.item, Reason::Failed)));
-            self.queue = kept;
+    fn failed(&mut self) -> Vec<Action<T>> {
+        if self.running == Some(Kind::Execute { stop_on_error: true }) {
+            for queued in &mut self.queue {
+                queued.doomed = matches!(queued.kind, Kind::Execute { .. });
+            }
         }
+        Vec::new()
+    }
+
+    fn finished(&mut self) -> Vec<Action<T>> {
+        let (doomed, kept): (VecDeque<_>, VecDeque<_>) =
+            self.queue.drain(..).partition(|queued| queued.doomed);
+        self.queue = kept;
         self.running = None;
-        actions.extend(self.start());
-        actions
+        let aborted = doomed.into_iter().map(|queued| Action::Abort(queued.item, Reason::Failed));
+        aborted.chain(self.start()).collect()
     }
 
     fn overdue(&mut self, ticket: Ticket) -> Vec<Action<T>> {
@@ -182,10 +190,6 @@ mod tests {
         Input::Arrived(name, kind)
     }
 
-    fn done(failed: bool) -> Input<&'static str> {
-        Input::Finished { failed }
-    }
-
     fn check(rows: Vec<Row>) {
         let mut dispatch = Dispatch::new();
         for (number, (input, expected)) in rows.into_iter().enumerate() {
@@ -200,9 +204,9 @@ mod tests {
             (arrives("a", CELL), vec![Action::Run("a")]),
             (arrives("b", Kind::Patient), vec![]),
             (arrives("c", CELL), vec![]),
-            (done(false), vec![Action::Run("b")]),
-            (done(false), vec![Action::Run("c")]),
-            (done(false), vec![]),
+            (Input::Finished, vec![Action::Run("b")]),
+            (Input::Finished, vec![Action::Run("c")]),
+            (Input::Finished, vec![]),
             (arrives("d", CELL), vec![Action::Run("d")]),
         ]);
     }
@@ -214,16 +218,17 @@ mod tests {
             (arrives("b", CELL), vec![]),
             (arrives("complete", Kind::Patient), vec![]),
             (arrives("c", LENIENT), vec![]),
+            (Input::Failed, vec![]),
+            (arrives("after the reply", CELL), vec![]),
             (
-                done(true),
+                Input::Finished,
                 vec![
                     Action::Abort("b", Reason::Failed),
                     Action::Abort("c", Reason::Failed),
                     Action::Run("complete"),
                 ],
             ),
-            (arrives("d", CELL), vec![]),
-            (done(false), vec![Action::Run("d")]),
+            (Input::Finished, vec![Action::Run("after the reply")]),
         ]);
     }
 
@@ -232,7 +237,8 @@ mod tests {
         check(vec![
             (arrives("a", LENIENT), vec![Action::Run("a")]),
             (arrives("b", CELL), vec![]),
-            (done(true), vec![Action::Run("b")]),
+            (Input::Failed, vec![]),
+            (Input::Finished, vec![Action::Run("b")]),
         ]);
     }
 
@@ -244,7 +250,8 @@ mod tests {
             (arrives("b", CELL), vec![]),
             (Input::Interrupt, vec![Action::Cancel]),
             (Input::Interrupt, vec![Action::Cancel]),
-            (done(true), vec![Action::Abort("b", Reason::Failed)]),
+            (Input::Failed, vec![]),
+            (Input::Finished, vec![Action::Abort("b", Reason::Failed)]),
             (Input::Interrupt, vec![]),
         ]);
     }
@@ -257,7 +264,7 @@ mod tests {
             (arrives("b", CELL), vec![]),
             (Input::Overdue(1), vec![Action::Expire("is_complete")]),
             (Input::Overdue(1), vec![]),
-            (done(false), vec![Action::Run("b")]),
+            (Input::Finished, vec![Action::Run("b")]),
         ]);
     }
 
@@ -285,7 +292,8 @@ mod tests {
             ),
             (Input::Shutdown, vec![]),
             (arrives("c", CELL), vec![Action::Abort("c", Reason::ShuttingDown)]),
-            (done(true), vec![]),
+            (Input::Failed, vec![]),
+            (Input::Finished, vec![]),
         ]);
     }
 }

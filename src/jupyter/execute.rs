@@ -66,6 +66,9 @@ pub(crate) async fn execute(
     let (outcome, presenter) = show.run(run, shown, settled).await;
     // The reply comes after everything that was shown.
     context.iopub.flush().await;
+    if outcome.failure.is_some() {
+        context.failed().await;
+    }
 
     if request.counts() {
         context.history().add(count, &request.code, presenter.into_result());

@@ -65,68 +65,67 @@ impl Job {
 }
 
 impl Context {
-    /// Serves a request to its end. Returns whether it failed.
-    pub(crate) async fn serve(&self, job: Job) -> bool {
+    /// Serves a request to its end.
+    pub(crate) async fn serve(&self, job: Job) {
         let Job { origin, request, metadata, cancel } = job;
         let origin = &origin;
         let request = match request {
             Ok(request) => request,
-            Err(error) => {
-                self.reject(origin, &error).await;
-                return true;
-            }
+            Err(error) => return self.reject(origin, &error).await,
         };
         if let Some(refusal) = refusal(origin, &request) {
             return self.refuse(origin, &request, refusal).await;
         }
         match request {
             Incoming::KernelInfo(_) => {
-                self.handle::<KernelInfoRequest, _>(origin, async { Ok(self.kernel_info()) }).await
+                self.handle::<KernelInfoRequest, _>(origin, async { Ok(self.kernel_info()) }).await;
             }
             Incoming::Execute(request) => {
                 let run = async { Ok(execute(self, origin, request, &metadata, cancel).await) };
-                self.handle::<ExecuteRequest, _>(origin, run).await
+                self.handle::<ExecuteRequest, _>(origin, run).await;
             }
             Incoming::Complete(request) => {
-                self.handle::<CompleteRequest, _>(origin, self.complete(request, cancel)).await
+                self.handle::<CompleteRequest, _>(origin, self.complete(request, cancel)).await;
             }
             Incoming::Inspect(request) => {
-                self.handle::<InspectRequest, _>(origin, self.inspect(request, cancel)).await
+                self.handle::<InspectRequest, _>(origin, self.inspect(request, cancel)).await;
             }
             Incoming::IsComplete(request) => {
-                self.handle::<IsCompleteRequest, _>(origin, self.is_complete(request)).await
+                self.handle::<IsCompleteRequest, _>(origin, self.is_complete(request)).await;
             }
             Incoming::History(request) => {
                 let find = async { Ok(HistoryReply { history: self.history().find(&request) }) };
-                self.handle::<HistoryRequest, _>(origin, find).await
+                self.handle::<HistoryRequest, _>(origin, find).await;
             }
             Incoming::CommInfo(_) => {
-                self.handle::<CommInfoRequest, _>(origin, async { Ok(CommInfoReply::default()) }).await
+                self.handle::<CommInfoRequest, _>(origin, async { Ok(CommInfoReply::default()) }).await;
             }
             Incoming::Connect(_) => {
-                self.handle::<ConnectRequest, _>(origin, async { Ok(self.ports.clone()) }).await
+                self.handle::<ConnectRequest, _>(origin, async { Ok(self.ports.clone()) }).await;
             }
             // The loop has done it; here is only the answer.
             Incoming::Interrupt(_) => {
-                self.handle::<InterruptRequest, _>(origin, async { Ok(Empty {}) }).await
+                self.handle::<InterruptRequest, _>(origin, async { Ok(Empty {}) }).await;
             }
             Incoming::Shutdown(request) => {
-                self.handle::<ShutdownRequest, _>(origin, async { Ok(self.end(origin, &request)) }).await
+                self.handle::<ShutdownRequest, _>(origin, async { Ok(self.end(origin, &request)) }).await;
             }
             Incoming::Debug(_) => {
-                self.handle::<DebugRequest, _>(origin, async { Err(not_offered("a debugger")) }).await
+                self.handle::<DebugRequest, _>(origin, async { Err(not_offered("a debugger")) }).await;
             }
             Incoming::CreateSubshell(_) => {
-                self.handle::<CreateSubshellRequest, _>(origin, async { Err(not_offered("subshells")) }).await
+                self.handle::<CreateSubshellRequest, _>(origin, async { Err(not_offered("subshells")) })
+                    .await;
             }
             Incoming::DeleteSubshell(_) => {
-                self.handle::<DeleteSubshellRequest, _>(origin, async { Err(not_offered("subshells")) }).await
+                self.handle::<DeleteSubshellRequest, _>(origin, async { Err(not_offered("subshells")) })
+                    .await;
             }
             Incoming::ListSubshell(_) => {
-                self.handle::<ListSubshellRequest, _>(origin, async { Err(not_offered("subshells")) }).await
+                self.handle::<ListSubshellRequest, _>(origin, async { Err(not_offered("subshells")) }).await;
             }
             Incoming::CommOpen(request) => {
-                self.handle::<CommOpen, _>(origin, async { Ok(self.comm_open(origin, request)) }).await
+                self.handle::<CommOpen, _>(origin, async { Ok(self.comm_open(origin, request)) }).await;
             }
             // No comm is ever open, so these speak of nothing.
             Incoming::CommMessage(_) => self.handle::<CommMessage, _>(origin, async { Ok(Empty {}) }).await,
@@ -146,9 +145,7 @@ impl Context {
             }
         };
         match &job.request {
-            Ok(request) => {
-                self.refuse(&job.origin, request, failure).await;
-            }
+            Ok(request) => self.refuse(&job.origin, request, failure).await,
             Err(error) => self.reject(&job.origin, error).await,
         }
     }
@@ -160,7 +157,7 @@ impl Context {
     }
 
     /// Answers any request with a failure.
-    async fn refuse(&self, origin: &Origin, request: &Incoming, failure: Failure) -> bool {
+    async fn refuse(&self, origin: &Origin, request: &Incoming, failure: Failure) {
         /// The one place that needs a request's type and not its content.
         macro_rules! refuse {
             ($($name:ident),*) => {
@@ -187,11 +184,11 @@ impl Context {
             CommOpen,
             CommMessage,
             CommClose
-        )
+        );
     }
 
-    async fn refuse_as<R: Request>(&self, origin: &Origin, _: &R, failure: Failure) -> bool {
-        self.handle::<R, _>(origin, async { Err(failure) }).await
+    async fn refuse_as<R: Request>(&self, origin: &Origin, _: &R, failure: Failure) {
+        self.handle::<R, _>(origin, async { Err(failure) }).await;
     }
 
     fn kernel_info(&self) -> KernelInfoReply {

@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 use crate::engine::Interpreter;
 
 use super::broadcast::{Broadcast, State};
-use super::context::{Context, Origin};
-use super::dispatch::{Action, Dispatch, Input, Ticket};
+use super::context::{Context, Origin, Report};
+use super::dispatch::{Action, Dispatch, Input, Kind};
 use super::handlers::{IS_COMPLETE, Job, Turn};
 use super::iopub::Iopub;
 use super::messages::{ConnectReply, Incoming};
@@ -40,13 +40,12 @@ pub(crate) async fn run(
     let (inbox, outbound, sockets) = sockets::bind(connection)?;
     let (iopub, writer) = Iopub::start(outbound.clone(), outbound.signer().clone(), options.paced);
     iopub.post(&None, Broadcast::Status(State::Starting));
-    let context = Context::new(interpreter, options, ports(connection), outbound, iopub);
     let (reports, happened) = mpsc::unbounded_channel();
+    let context = Context::new(interpreter, options, ports(connection), outbound, iopub, reports);
     let kernel = Kernel {
         context: Arc::new(context),
         dispatch: Dispatch::new(),
         cancel: CancellationToken::new(),
-        reports,
         happened,
     };
     let context = Arc::clone(&kernel.context);
@@ -74,20 +73,11 @@ fn ports(connection: &ConnectionInfo) -> ConnectReply {
     }
 }
 
-/// What the kernel's own tasks report to the loop.
-#[derive(Debug)]
-enum Report {
-    Finished { failed: bool },
-    Overdue(Ticket),
-}
-
 struct Kernel {
     context: Arc<Context>,
     dispatch: Dispatch<Job>,
     /// Cancels what runs now.
     cancel: CancellationToken,
-    // Unbounded, but there is at most one report per queued request.
-    reports: mpsc::UnboundedSender<Report>,
     happened: mpsc::UnboundedReceiver<Report>,
 }
 
@@ -102,7 +92,7 @@ impl Kernel {
                 biased;
                 message = inbox.control.recv() => {
                     let Some(message) = message else { break };
-                    if let Some(reason) = self.at_once(job(message)).await {
+                    if let Some(reason) = self.at_once(job(message), &mut inbox).await {
                         return reason;
                     }
                 }
@@ -116,35 +106,35 @@ impl Kernel {
                     match job.turn() {
                         Turn::Queued(kind) => self.step(Input::Arrived(job, kind)).await,
                         Turn::AtOnce => {
-                            if let Some(reason) = self.at_once(job).await {
+                            if let Some(reason) = self.at_once(job, &mut inbox).await {
                                 return reason;
                             }
                         }
                     }
                 }
-                // `reports` lives as long as the loop, so there is always a sender.
-                Some(report) = self.happened.recv() => self.step(report.into()).await,
+                // The context has a sender too, so there is always one.
+                Some(report) = self.happened.recv() => self.report(report).await,
                 signal = signals.recv() => match signal {
                     Signal::Interrupt => self.step(Input::Interrupt).await,
                     Signal::Terminate => {
-                        self.end().await;
+                        self.end(&mut inbox).await;
                         return ExitReason::Terminated;
                     }
                 },
                 () = &mut gone => {
                     tracing::warn!("the process that started this kernel is gone");
-                    self.end().await;
+                    self.end(&mut inbox).await;
                     return ExitReason::ParentGone;
                 }
             }
         }
         tracing::error!("the kernel's sockets are closed");
-        self.end().await;
+        self.end(&mut inbox).await;
         ExitReason::Disconnected
     }
 
     /// Serves what does not wait for its turn.
-    async fn at_once(&mut self, job: Job) -> Option<ExitReason> {
+    async fn at_once(&mut self, job: Job, inbox: &mut Inbox) -> Option<ExitReason> {
         // A message for a subshell that does not exist orders nothing.
         let ordered = job.request.as_ref().ok().filter(|_| job.origin.header.subshell_id.is_none());
         let mut exit = None;
@@ -152,12 +142,23 @@ impl Kernel {
             Some(Incoming::Interrupt(_)) => self.step(Input::Interrupt).await,
             Some(Incoming::Shutdown(request)) => {
                 exit = Some(ExitReason::Shutdown { restart: request.restart() });
-                self.end().await;
+                self.end(inbox).await;
             }
             _ => {}
         }
         self.context.serve(job).await;
         exit
+    }
+
+    async fn report(&mut self, report: Report) {
+        match report {
+            Report::Finished => self.step(Input::Finished).await,
+            Report::Overdue(ticket) => self.step(Input::Overdue(ticket)).await,
+            Report::Failed(taken) => {
+                self.step(Input::Failed).await;
+                drop(taken);
+            }
+        }
     }
 
     async fn step(&mut self, input: Input<Job>) {
@@ -168,7 +169,7 @@ impl Kernel {
                 Action::Expire(job) => self.context.expire(job).await,
                 Action::Cancel => self.cancel.cancel(),
                 Action::Wait(ticket) => {
-                    let reports = self.reports.clone();
+                    let reports = self.context.reports.clone();
                     tokio::spawn(async move {
                         tokio::time::sleep(IS_COMPLETE).await;
                         // The loop may have ended meanwhile.
@@ -181,17 +182,21 @@ impl Kernel {
 
     fn start(&mut self, job: Job) {
         self.cancel = job.cancel.clone();
-        let (context, reports) = (Arc::clone(&self.context), self.reports.clone());
+        let context = Arc::clone(&self.context);
         tokio::spawn(async move {
-            let failed = context.serve(job).await;
+            context.serve(job).await;
             // The loop may have ended meanwhile.
-            let _ = reports.send(Report::Finished { failed });
+            let _ = context.reports.send(Report::Finished);
         });
     }
 
     /// Ends what runs, answers what waits, destroys everything; within the time that clients give.
-    async fn end(&mut self) {
+    async fn end(&mut self, inbox: &mut Inbox) {
         self.step(Input::Shutdown).await;
+        // What has already arrived waits too.
+        while let Ok(message) = inbox.shell.try_recv() {
+            self.step(Input::Arrived(job(message), Kind::Patient)).await;
+        }
         let running = tokio::time::timeout(ENDING, self.finished()).await;
         if tokio::time::timeout(DESTRUCTION, self.context.interpreter.shutdown()).await.is_err() {
             tracing::error!("not everything could be destroyed in time; what remains is left to the reaper");
@@ -204,16 +209,7 @@ impl Kernel {
     async fn finished(&mut self) {
         while self.dispatch.busy() {
             let Some(report) = self.happened.recv().await else { return };
-            self.step(report.into()).await;
-        }
-    }
-}
-
-impl From<Report> for Input<Job> {
-    fn from(report: Report) -> Self {
-        match report {
-            Report::Finished { failed } => Input::Finished { failed },
-            Report::Overdue(ticket) => Input::Overdue(ticket),
+            self.report(report).await;
         }
     }
 }

@@ -13,4 +13,7 @@ mod doctor;
 mod install;
 mod layering;
 mod neighbour;
+mod protocol;
+mod protocol_flood;
+mod scripted;
 mod wire_client;
