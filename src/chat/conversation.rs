@@ -14,6 +14,8 @@ const KEPT: usize = 2_000_000;
 const SOURCE: usize = 16_000;
 /// The most of one block's outcome that is remembered.
 const OUTCOME: usize = 6_000;
+/// The most of one prompt and of one reply that is remembered.
+const SAID: usize = 200_000;
 
 /// Where one execution of a cell stands in the dialogue; made by [`Chat::begin`](super::Chat::begin).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,8 +117,8 @@ impl Conversation {
     /// The model answered in this execution.
     pub(crate) fn answered(&mut self, place: &Place, prompt: &str, reply: &str) {
         let turn = self.turn(place);
-        prompt.clone_into(&mut turn.prompt);
-        reply.clone_into(&mut turn.reply);
+        turn.prompt = shorten(prompt, SAID);
+        turn.reply = shorten(reply, SAID);
         self.forget_excess();
     }
 

@@ -6,6 +6,8 @@
 //! goes to that provider's own address (or the one given beside it in the environment), and to no
 //! other. Switching to another model never moves a key to another host.
 
+use std::sync::Arc;
+
 use futures_util::future::join_all;
 
 use super::error::{ChatError, clean, key_remedy};
@@ -76,6 +78,7 @@ impl Inner {
                 key: Some(server.token),
                 connect_timeout: self.settings.connect_timeout,
                 budget: server.budget,
+                connections: Arc::clone(&self.connections),
             });
         }
         let endpoint = self.reach(&choice).await?;
@@ -122,6 +125,7 @@ impl Inner {
             key,
             connect_timeout: self.settings.connect_timeout,
             budget: BUDGET,
+            connections: Arc::clone(&self.connections),
         })
     }
 
@@ -232,7 +236,9 @@ impl Inner {
                 .or(self.environment.address(choice.provider).map(String::as_str))
                 .unwrap_or(choice.provider.base_url);
             let listed = async {
-                let endpoint = self.reach(choice).await.map_err(|error| error.to_string())?;
+                let mut endpoint = self.reach(choice).await.map_err(|error| error.to_string())?;
+                // The connection of the dialogue stays where it is.
+                endpoint.connections = Arc::default();
                 Model::list(&endpoint, LISTING_TIME).await.map_err(|error| error.to_string())
             };
             let listed = tokio::time::timeout(LISTING_TIME, listed)

@@ -48,7 +48,7 @@ use conversation::Conversation;
 use error::{Circumstances, is_unknown_model};
 use exchange::{Exchange, NoAnswer};
 use find::Choice;
-use model::{Endpoint, Request};
+use model::{Connections, Endpoint, Request};
 use progress::Progress;
 
 /// A question to the model.
@@ -78,7 +78,7 @@ pub struct Reply {
 /// Talks to models, for one kernel.
 #[derive(Debug)]
 pub struct Chat {
-    inner: Arc<Inner>,
+    inner: Inner,
 }
 
 #[derive(Debug)]
@@ -86,6 +86,7 @@ struct Inner {
     settings: ModelSettings,
     environment: ProviderEnvironment,
     local: local::LocalModel,
+    connections: Arc<Connections>,
     state: Mutex<State>,
 }
 
@@ -122,9 +123,15 @@ impl Chat {
     pub fn new(settings: &ModelSettings, environment: ProviderEnvironment) -> Chat {
         let folder = settings.local_dir.clone().or_else(|| environment.local_model.clone());
         let local = local::LocalModel::new(folder, environment.runtime_dir.clone());
-        let inner =
-            Inner { settings: settings.clone(), environment, local, state: Mutex::new(State::default()) };
-        Chat { inner: Arc::new(inner) }
+        Chat {
+            inner: Inner {
+                settings: settings.clone(),
+                environment,
+                local,
+                connections: Arc::default(),
+                state: Mutex::default(),
+            },
+        }
     }
 
     /// A new execution of a cell begins: everything recorded or asked with the returned place belongs

@@ -47,7 +47,7 @@ async fn an_answer_streams_with_its_beginning_its_parts_its_end_and_its_usage() 
 
 #[tokio::test]
 async fn characters_split_between_packets_arrive_whole() {
-    let event = chunk(json!({"content": "naïve 🦀 text"}), None).into_bytes();
+    let event = chunk(&json!({"content": "naïve 🦀 text"}), None).into_bytes();
     let mut script = vec![streaming()];
     for byte in &event {
         script.extend([Step::Send(vec![*byte]), Step::Pause(1)]);
@@ -80,7 +80,7 @@ async fn inline_reasoning_is_shown_apart_and_not_remembered() {
 
 #[tokio::test]
 async fn reasoning_sent_apart_by_the_server_is_shown_apart() {
-    let thought = send(chunk(json!({"reasoning_content": "hmm"}), None));
+    let thought = send(chunk(&json!({"reasoning_content": "hmm"}), None));
     let server = Server::play(vec![vec![streaming(), thought, text("yes"), stop("stop"), done()]]).await;
     let (reply, events) = ask(&chat(&settings(&server.v1())), "?").await;
     assert_eq!(reply.expect("an answer").text, "yes");
@@ -262,5 +262,5 @@ fn a_chat_that_was_never_asked_needs_no_runtime() {
     let chat: Chat = chat(&settings("http://127.0.0.1:9/v1"));
     assert_eq!(chat.current().as_deref(), Some("openai/m"));
     chat.reset();
-    assert!(chat.known_names().contains(&"m".to_owned()) || !chat.known_names().is_empty());
+    assert!(chat.known_names().contains(&"m".to_owned()));
 }

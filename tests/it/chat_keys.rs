@@ -1,5 +1,6 @@
 //! Keys go where they belong and nowhere else: not to other hosts, not into errors, events or logs.
 
+use std::fmt::Write as _;
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
@@ -61,10 +62,10 @@ async fn a_key_is_in_no_error_event_log_or_debug_output() {
             let chat = chat(&with_key(settings(&server.address), name));
             let (reply, events) = ask(&chat, "?").await;
             if let Err(error) = &reply {
-                seen.push_str(&format!("{error} {:?}", error.failure()));
+                write!(seen, "{error} {:?}", error.failure()).expect("memory");
             }
             let listing = chat.models().await;
-            seen.push_str(&format!("{reply:?} {events:?} {chat:?} {listing:?}\n"));
+            writeln!(seen, "{reply:?} {events:?} {chat:?} {listing:?}").expect("memory");
         }
     }
     for asked in server.asked() {

@@ -53,11 +53,22 @@ fn servers(runtime: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").expect("/proc").flatten() {
         let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        if String::from_utf8_lossy(&line).contains(&needle) {
+        let line = String::from_utf8_lossy(&line);
+        if line.contains(&needle) && line.contains("model.gguf") {
             found.push(entry.file_name().to_string_lossy().into_owned());
         }
     }
     found
+}
+
+/// The socket at which kernels and the server meet.
+fn socket(runtime: &Path) -> PathBuf {
+    std::fs::read_dir(runtime.join("cellblock"))
+        .expect("the folder")
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| path.extension().is_some_and(|end| end == "sock"))
+        .expect("a socket")
 }
 
 async fn gone(runtime: &Path) {
@@ -98,7 +109,22 @@ async fn a_real_model_answers_is_interrupted_and_is_shared_until_its_last_kernel
 
     one.shutdown().await;
     ask(&two, "And of Italy?").await.0.expect("the other kernel still has it");
+    // A kernel is whoever holds a connection; this one will be killed.
+    let holder = "import socket, sys, time; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); \
+                  print(len(s.recv(4096)), flush=True); time.sleep(600)";
+    let mut killed = tokio::process::Command::new("python3")
+        .args(["-c", holder])
+        .arg(socket(runtime.path()))
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("python3");
+    let mut said = killed.stdout.take().expect("its output");
+    assert!(said.read_u8().await.is_ok(), "the third kernel got no answer");
     two.shutdown().await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(servers(runtime.path()).len(), 1, "the server left a kernel behind");
+    killed.kill().await.expect("kill -9");
     gone(runtime.path()).await;
 
     // It can be had again.
@@ -132,13 +158,7 @@ async fn nobody_without_the_token_or_the_users_rights_gets_an_answer() {
     ask(&chat, "Say hello.").await.0.expect("an answer");
     let meeting = runtime.path().join("cellblock");
     assert_eq!(std::fs::metadata(&meeting).expect("the folder").permissions().mode() & 0o777, 0o700);
-    let socket = std::fs::read_dir(&meeting)
-        .expect("the folder")
-        .flatten()
-        .map(|entry| entry.path())
-        .find(|path| path.extension().is_some_and(|end| end == "sock"))
-        .expect("a socket");
-    let mut stream = tokio::net::UnixStream::connect(socket).await.expect("a connection");
+    let mut stream = tokio::net::UnixStream::connect(socket(runtime.path())).await.expect("a connection");
     let mut line = vec![0; 4096];
     let read = stream.read(&mut line).await.expect("an answer");
     let found: serde_json::Value = serde_json::from_slice(&line[..read]).expect("a line of JSON");

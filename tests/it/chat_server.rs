@@ -174,7 +174,7 @@ pub(crate) fn error(status: &str, headers: &str, message: &str) -> Vec<Step> {
 }
 
 /// One event of a Chat Completions stream.
-pub(crate) fn chunk(delta: Value, finish: Option<&str>) -> String {
+pub(crate) fn chunk(delta: &Value, finish: Option<&str>) -> String {
     let chunk = serde_json::json!({
         "id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m",
         "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
@@ -183,11 +183,11 @@ pub(crate) fn chunk(delta: Value, finish: Option<&str>) -> String {
 }
 
 pub(crate) fn text(text: &str) -> Step {
-    send(chunk(serde_json::json!({"content": text}), None))
+    send(chunk(&serde_json::json!({"content": text}), None))
 }
 
 pub(crate) fn stop(reason: &str) -> Step {
-    send(chunk(serde_json::json!({}), Some(reason)))
+    send(chunk(&serde_json::json!({}), Some(reason)))
 }
 
 pub(crate) fn usage(input: u64, output: u64) -> Step {
@@ -257,7 +257,7 @@ pub(crate) async fn ask_until(
         reply
     };
     let both = async { tokio::join!(asking, collecting) };
-    tokio::time::timeout(Duration::from_secs(60), both).await.expect("an end")
+    tokio::time::timeout(Duration::from_mins(1), both).await.expect("an end")
 }
 
 pub(crate) async fn ask(chat: &Chat, prompt: &str) -> (Result<Reply, ChatError>, Vec<Event>) {
@@ -266,18 +266,18 @@ pub(crate) async fn ask(chat: &Chat, prompt: &str) -> (Result<Reply, ChatError>,
 
 /// The texts of the answer, as they were shown.
 pub(crate) fn texts(events: &[Event]) -> Vec<&str> {
-    let text = |event| match event {
-        &Event::Answer(Answer::Text { ref delta, .. }) => Some(delta.as_str()),
+    let texts = events.iter().filter_map(|event| match event {
+        Event::Answer(Answer::Text { delta, .. }) => Some(delta.as_str()),
         _ => None,
-    };
-    events.iter().filter_map(text).collect()
+    });
+    texts.collect()
 }
 
 /// The lines of progress, as they were shown; the empty one takes the line away.
 pub(crate) fn progress(events: &[Event]) -> Vec<&str> {
-    let text = |event| match event {
-        &Event::Notice(ref notice) if notice.progress.is_some() => Some(notice.text.as_str()),
+    let lines = events.iter().filter_map(|event| match event {
+        Event::Notice(notice) if notice.progress.is_some() => Some(notice.text.as_str()),
         _ => None,
-    };
-    events.iter().filter_map(text).collect()
+    });
+    lines.collect()
 }

@@ -11,6 +11,7 @@
 //!   of one event; a missing content type is taken for the one that was asked for.
 //! - Errors never contain the URL, since one provider carries its key there.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -73,6 +74,26 @@ fn is_loopback(url: &reqwest::Url) -> bool {
             || host.ends_with(".localhost")
             || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
     })
+}
+
+/// The connections of one kernel: the client that was used last, so that a dialogue neither connects
+/// nor reads the system's certificates with every question. Empty until the first.
+#[derive(Debug, Default)]
+pub(crate) struct Connections(Mutex<Option<(String, Http)>>);
+
+impl Connections {
+    /// A client for requests to `base_url`.
+    pub(super) fn to(&self, base_url: &str, connect_timeout: Duration) -> Result<Http, ModelError> {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((address, http)) = last.as_ref()
+            && address == base_url
+        {
+            return Ok(http.clone());
+        }
+        let http = Http::new(base_url, connect_timeout)?;
+        *last = Some((base_url.to_owned(), http.clone()));
+        Ok(http)
+    }
 }
 
 /// A client for one address.

@@ -17,7 +17,6 @@ use rig_core::{DynModel, ProviderError};
 use tracing::instrument::WithSubscriber;
 use tracing::subscriber::{NoSubscriber, with_default};
 
-use super::http::Http;
 use super::{Delta, Endpoint, Finish, Message, ModelError, Request, Role};
 use crate::chat::provider::Wire;
 
@@ -52,7 +51,7 @@ fn dialect(wire: Wire, plain: bool) -> Dialect {
 /// `plain`: only request fields that the simplest compatible server knows.
 fn client(endpoint: &Endpoint, plain: bool) -> Result<Client, ModelError> {
     let key = endpoint.key.as_ref().map_or("", |key| key.reveal());
-    let http = Http::new(endpoint.address(), endpoint.connect_timeout)?;
+    let http = endpoint.connections.to(endpoint.address(), endpoint.connect_timeout)?;
     Ok(match endpoint.provider.wire {
         Wire::OpenAi | Wire::Compatible(_) => {
             let mut config = openai::OpenAIConfig::with_key(&dialect(endpoint.provider.wire, plain), key)

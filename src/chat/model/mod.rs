@@ -11,13 +11,14 @@ mod error;
 mod http;
 mod library;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::provider::Provider;
 use crate::config::Secret;
 
 pub(crate) use error::{ModelError, RetryAfter};
-pub(crate) use http::{check_base_url, get_json};
+pub(crate) use http::{Connections, check_base_url, get_json};
 pub(crate) use library::Model;
 
 /// A model and how it is reached.
@@ -37,6 +38,8 @@ pub(crate) struct Endpoint {
     pub(crate) connect_timeout: Duration,
     /// The most characters of dialogue that are worth sending.
     pub(crate) budget: usize,
+    /// Where connections are kept between questions.
+    pub(crate) connections: Arc<Connections>,
 }
 
 impl Endpoint {
