@@ -74,6 +74,16 @@ fn a_missing_engine_is_a_problem_that_names_the_address_and_the_remedy() {
 }
 
 #[test]
+fn with_an_engine_kernels_can_work_and_the_exit_code_says_so() {
+    let world = World::new();
+    let output = world.command().env_remove("DOCKER_HOST").arg("doctor").output().unwrap();
+    let shown = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{shown}");
+    finding(&shown, "ok", "engine", ", API 1.");
+    assert!(shown.contains("Kernels can work; ") || shown.contains("All is well."), "{shown}");
+}
+
+#[test]
 fn an_engine_that_never_answers_costs_some_seconds_and_no_more() {
     let world = World::new();
     let socket = world.path("silent.sock");
