@@ -1,0 +1,653 @@
+"""The container's main process: owns the framed channel, starts and ends everything else.
+
+Standard library only, Python 3.8 or newer. `docs/runner-protocol.md` is the contract; `mod.rs` sends
+this text and the worker's sources through standard input, so `SOURCES` is a global when it runs.
+
+Three rules hold it together. The guest runs under the same user id, so this process makes itself
+undumpable before anything else starts: no /proc/1/fd, no ptrace. The main thread alone writes to
+standard output and alone reaps. The command thread alone reads standard input, and never waits for the
+main thread: a signal gets through while the output is stuck.
+"""
+
+import sys
+
+
+def harden():
+    """Nobody of the same user may open our descriptors, read our memory or trace us."""
+    try:
+        import ctypes
+
+        libc = ctypes.CDLL(None)
+        libc.prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
+        if libc.getpid() != 1:
+            libc.prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: orphans come to us, as to PID 1
+        return libc.prctl(3, 0, 0, 0, 0) == 0  # PR_GET_DUMPABLE
+    except (ImportError, OSError, AttributeError):
+        return False
+
+
+UNDUMPABLE = harden()
+
+import _thread
+import collections
+import errno
+import fcntl
+import json
+import os
+import select
+import signal
+import struct
+import time
+
+OUTER = struct.Struct("<BII")  # kind, run, length: between host and supervisor
+INNER = struct.Struct("<BI")  # kind, length: between supervisor and worker
+MAX = 1 << 20
+CHUNK = 1 << 18
+
+PART, PYTHON, PROCESS, SIGNAL, KILL, INPUT_REPLY, REQUEST, RESTART = range(8)
+HELLO, FD_STDOUT, FD_STDERR, EXIT, WORKER, FAULT = 0x80, 0x81, 0x82, 0x83, 0x84, 0x85
+DONE, REPLY, READY, LAST = 0xA7, 0xA8, 0xA9, 0xAE
+
+WORKER_BOOT = (
+    "import json,os\n"
+    "n=int(os.read(3,8),16);b=b''\n"
+    "while len(b)<n:b+=os.read(3,n-len(b))\n"
+    "s=json.loads(b)\n"
+    "exec(compile(s['worker'],'<cellblock worker>','exec'),{'__name__':'_cellblock_worker','SOURCES':s})"
+)
+
+
+def pipe():
+    """A pipe whose ends lie above the numbers that children are given, closed on exec."""
+    ends = os.pipe()
+    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in ends]
+    for fd in ends:
+        os.close(fd)
+    try:
+        fcntl.fcntl(high[0], 1031, MAX)  # F_SETPIPE_SZ
+    except OSError:
+        pass  # above the system's limit: the default size works too
+    return high
+
+
+def close(*fds):
+    for fd in fds:
+        try:
+            os.close(fd)
+        except OSError:
+            pass
+
+
+def kill(pid, number):
+    try:
+        os.kill(pid, number)
+    except OSError:
+        pass
+
+
+def read_some(fd, size):
+    """Bytes, `b""` at the end, `None` when there is nothing now."""
+    try:
+        return os.read(fd, size)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""
+
+
+def parents():
+    """Every process that can be seen, with its parent."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open("/proc/%s/stat" % name, "rb") as stat:
+                    found[int(name)] = int(stat.read().rpartition(b")")[2].split()[1])
+            except (OSError, IndexError, ValueError):
+                pass
+    return found
+
+
+def children():
+    """Our own direct children, the adopted ones included."""
+    found = set()
+    try:
+        for task in os.listdir("/proc/self/task"):
+            with open("/proc/self/task/%s/children" % task, "rb") as listing:
+                found.update(map(int, listing.read().split()))
+        return found
+    except (OSError, ValueError):
+        me = os.getpid()  # no CONFIG_PROC_CHILDREN: the long way
+        return {pid for pid, parent in parents().items() if parent == me}
+
+
+def descendants(roots):
+    """The given processes and everything below them."""
+    below = collections.defaultdict(list)
+    for pid, parent in parents().items():
+        below[parent].append(pid)
+    found, todo = set(), list(roots)
+    while todo:
+        pid = todo.pop()
+        if pid not in found:
+            found.add(pid)
+            todo.extend(below[pid])
+    return found
+
+
+def oom_kills():
+    """How often the memory limit has killed a process in this container."""
+    for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
+        try:
+            with open(path) as lines:
+                for line in lines:
+                    if line.startswith("oom_kill "):
+                        return int(line.split()[1])
+        except (OSError, ValueError):
+            pass
+    return 0
+
+
+def ending(status):
+    if os.WIFSIGNALED(status):
+        return None, os.WTERMSIG(status)
+    return os.WEXITSTATUS(status), None
+
+
+class Worker:
+    """The Python session's process and the ends of its pipes that are ours."""
+
+    def __init__(self, pid, commands, replies, control, out, err):
+        self.pid, self.commands, self.replies, self.control = pid, commands, replies, control
+        self.outputs = {out: FD_STDOUT, err: FD_STDERR}
+        self.tail = b""
+        self.pending = bytearray()
+        self.ready = False
+        self.broken = False  # it sent what is no frame of its kinds
+
+
+class Process:
+    """A one-shot program: perhaps a compiler first, then the program itself."""
+
+    def __init__(self, stages, env, folder):
+        self.stages, self.env, self.folder = stages, env, folder
+        self.stage, self.pid, self.outputs = None, None, {}
+
+
+class Supervisor:
+    def __init__(self):
+        self.lock = _thread.RLock()
+        self.run = 0  # what is running, 0: nothing
+        self.doing = None  # PYTHON, PROCESS or REQUEST
+        self.worker = None
+        self.process = None
+        self.restarting = False
+        self.exited = collections.deque()
+        self.posts = collections.deque()
+        self.handlers = {}
+        self.epoll = select.epoll()
+        self.oom = oom_kills()
+        try:
+            os.chdir("/workspace")
+        except OSError:
+            pass
+        self.env = dict(os.environ, PWD=os.getcwd(), PYTHONUNBUFFERED="1", PYTHONIOENCODING="utf-8")
+        self.env.update(TERM="xterm-color", PAGER="cat", GIT_PAGER="cat")
+        wake_r, self.wake_w = pipe()
+        os.set_blocking(wake_r, False)
+        os.set_blocking(self.wake_w, False)
+        self.watch(wake_r, lambda: self.on_wake(wake_r))
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self.wake_w, warn_on_full_buffer=False)
+
+    # The main thread: standard output, reaping.
+
+    def serve(self):
+        hello = {
+            "protocol": 1,
+            "python": "%d.%d.%d" % sys.version_info[:3],
+            "pid": os.getpid(),
+            "undumpable": UNDUMPABLE,
+            "uid": os.getuid(),
+        }
+        self.emit_json(HELLO, 0, hello)
+        self.start_worker()
+        _thread.start_new_thread(self.obey, ())
+        while True:
+            try:
+                ready = self.epoll.poll()
+            except InterruptedError:
+                continue
+            for fd, _ in ready:
+                handler = self.handlers.get(fd)
+                if handler is not None:
+                    handler()
+            self.bury()
+
+    def watch(self, fd, handler):
+        self.handlers[fd] = handler
+        self.epoll.register(fd, select.EPOLLIN)
+
+    def unwatch(self, fd):
+        if self.handlers.pop(fd, None) is not None:
+            self.epoll.unregister(fd)
+
+    def on_wake(self, fd):
+        while read_some(fd, 4096):
+            pass
+        while self.posts:
+            self.posts.popleft()()
+        self.reap()
+
+    def wake(self):
+        try:
+            os.write(self.wake_w, b"\0")
+        except BlockingIOError:
+            pass  # full: it is awake
+
+    def emit(self, parts):
+        """Writes to the host, waiting for room."""
+        while parts:
+            some, parts = parts[:512], parts[512:]
+            left = sum(map(len, some))
+            while left:
+                try:
+                    wrote = os.writev(1, some)
+                except OSError as e:
+                    if e.errno in (errno.EINTR, errno.EAGAIN):
+                        continue
+                    self.end()
+                left -= wrote
+                while left and wrote >= len(some[0]):
+                    wrote -= len(some.pop(0))
+                if left and wrote:
+                    some[0] = memoryview(some[0])[wrote:]
+
+    def emit_json(self, kind, run, value):
+        data = json.dumps(value).encode()
+        self.emit([OUTER.pack(kind, run, len(data)), data])
+
+    def drain(self, outputs, whole=False):
+        """Passes on what is in the pipes now: as much as a pipe holds, or all of it once nobody writes."""
+        for fd, kind in list(outputs.items()):
+            room = MAX
+            while room > 0 or whole:
+                data = read_some(fd, CHUNK)
+                if not data:
+                    if data is not None:
+                        self.unwatch(fd)
+                        outputs.pop(fd)
+                        close(fd)
+                    break
+                room -= len(data)
+                self.emit([OUTER.pack(kind, self.run, len(data)), data])
+
+    def reap(self):
+        """Collects the dead; `bury` deals with those that we know."""
+        while True:
+            with self.lock:  # nobody may signal a pid between its reaping and our noting it
+                try:
+                    pid, status = os.waitpid(-1, os.WNOHANG)
+                except ChildProcessError:
+                    return
+                if not pid:
+                    return
+                if self.worker and pid == self.worker.pid:
+                    self.worker.pid = None
+                    self.exited.append((self.worker, status))
+                elif self.process and pid == self.process.pid:
+                    self.process.pid = None
+                    self.exited.append((self.process, status))
+
+    def bury(self):
+        while self.exited:
+            who, status = self.exited.popleft()
+            if isinstance(who, Worker):
+                self.worker_lost(who, status)
+            elif who is self.process:
+                self.stage_over(who, status)
+
+    def kill_strays(self):
+        """Ends everything of ours that is neither the worker (nor below it) nor the running process.
+
+        Orphans come to us, so a stray or its eldest ancestor is always our own child. All are stopped
+        before any is killed: otherwise a fork bomb refills the places that dying processes free.
+        """
+        count, give_up = 0, time.monotonic() + 1.0
+        while True:
+            self.reap()
+            keep = {who.pid for who in (self.worker, self.process) if who}
+            strays = children() - keep
+            if not strays:
+                return count
+            every = descendants(strays) | strays
+            for number in (signal.SIGSTOP, signal.SIGKILL):
+                for pid in every:
+                    kill(pid, number)
+            count += len(every)
+            if time.monotonic() > give_up:
+                self.kill_all()
+                give_up += 1.0
+            time.sleep(0.001)
+
+    def kill_all(self):
+        """The last resort. Only as PID 1 does -1 mean this container and nothing else."""
+        if os.getpid() == 1:
+            try:
+                os.kill(-1, signal.SIGKILL)
+            except OSError:
+                pass
+        else:
+            for pid in descendants(children()):
+                kill(pid, signal.SIGKILL)
+
+    def take_oom(self):
+        before, self.oom = self.oom, oom_kills()
+        return self.oom > before
+
+    # The Python session.
+
+    def spawn(self, argv, env, actions, defaults):
+        for fd in actions:
+            os.set_blocking(fd, True)
+        moves = [(os.POSIX_SPAWN_DUP2, fd, to) for fd, to in actions.items()]
+        moves.insert(0, (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0))
+        # Python ignores SIGPIPE and SIGXFSZ; ignored signals would stay so after exec.
+        pid = os.posix_spawnp(argv[0], argv, env, file_actions=moves, setsid=True, setsigdef=defaults)
+        try:
+            # When memory runs out, this process must be the last to go.
+            with open("/proc/%d/oom_score_adj" % pid, "w") as score:
+                score.write("500")
+        except OSError:
+            pass
+        return pid
+
+    def start_worker(self):
+        commands_r, commands_w = pipe()
+        replies_r, replies_w = pipe()
+        control_r, control_w = pipe()
+        out_r, out_w = pipe()
+        err_r, err_w = pipe()
+        theirs = {commands_r: 3, control_w: 4, replies_r: 5, out_w: 1, err_w: 2}
+        defaults = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGHUP]
+        try:
+            # SIGINT stays ignored until the worker is ready for it.
+            pid = self.spawn([sys.executable, "-c", WORKER_BOOT], self.env, theirs, defaults)
+        except OSError as e:
+            close(*theirs, commands_w, replies_w, control_r, out_r, err_r)
+            self.fault("the Python session can't be started: %s" % e)
+            return
+        close(*theirs)
+        for fd in (commands_w, replies_w, control_r, out_r, err_r):
+            os.set_blocking(fd, False)
+        worker = Worker(pid, commands_w, replies_w, control_r, out_r, err_r)
+        self.watch(control_r, lambda: self.on_control(worker))
+        for fd in (out_r, err_r):
+            self.watch(fd, lambda: self.drain(worker.outputs))
+        sources = json.dumps(SOURCES).encode()
+        with self.lock:
+            self.worker = worker
+            self.to_worker(worker, b"%08x" % len(sources) + sources)
+
+    def to_worker(self, worker, data):
+        """Hands bytes to the worker; what its pipe does not take now follows when there is room."""
+        with self.lock:
+            worker.pending += data
+            try:
+                while worker.pending:
+                    del worker.pending[: os.write(worker.commands, worker.pending)]
+            except BlockingIOError:
+                if worker.commands not in self.handlers:
+                    self.handlers[worker.commands] = lambda: self.more_to_worker(worker)
+                    self.epoll.register(worker.commands, select.EPOLLOUT)
+            except OSError:
+                worker.pending.clear()  # it is gone: its death is reported elsewhere
+
+    def more_to_worker(self, worker):
+        with self.lock:
+            self.unwatch(worker.commands)
+            self.to_worker(worker, b"")
+
+    def on_control(self, worker):
+        data = read_some(worker.control, MAX)
+        if data is None:
+            return
+        # What descriptors 1 and 2 hold was written before what the worker said last.
+        self.drain(worker.outputs)
+        if data:
+            self.pass_on(worker, data)
+        else:
+            self.unwatch(worker.control)
+            self.kill_worker(worker)
+
+    def pass_on(self, worker, data):
+        data = worker.tail + data if worker.tail else data
+        view, at, size, out = memoryview(data), 0, len(data), []
+        while size - at >= 5:
+            kind, length = INNER.unpack_from(data, at)
+            if not 0xA0 <= kind <= 0xAF or length > MAX:
+                # Guest code wrote to the channel: nothing after this can be believed.
+                self.emit(out)
+                worker.tail, worker.broken = b"", True
+                self.unwatch(worker.control)
+                return self.kill_worker(worker)
+            end = at + 5 + length
+            if end > size:
+                break
+            payload = view[at + 5 : end]
+            if kind in (DONE, REPLY) or kind == LAST and length and payload[0] in (DONE, REPLY):
+                self.emit(out)
+                out = []
+                self.run_over(worker, kind, payload)
+            elif kind != READY:
+                out += (OUTER.pack(kind, self.run, length), payload)
+            elif not worker.ready:
+                worker.ready = True
+                out += (OUTER.pack(WORKER, 0, length), payload)
+            at = end
+        self.emit(out)
+        worker.tail = bytes(view[at:])
+
+    def run_over(self, worker, kind, payload):
+        run = self.run
+        if self.doing not in (PYTHON, REQUEST):
+            return  # nothing of the worker's is running: an invention
+        if self.doing == PYTHON and self.kill_strays():
+            self.drain(worker.outputs)
+        with self.lock:
+            self.run, self.doing = 0, None
+        self.emit([OUTER.pack(kind, run, len(payload)), payload])
+
+    def kill_worker(self, worker):
+        with self.lock:
+            if worker.pid:
+                kill(-worker.pid, signal.SIGKILL)
+                kill(worker.pid, signal.SIGKILL)
+
+    def worker_lost(self, worker, status):
+        self.kill_strays()
+        while not worker.broken:  # its last words
+            data = read_some(worker.control, MAX)
+            if not data:
+                break
+            self.pass_on(worker, data)
+        self.drain(worker.outputs, whole=True)
+        with self.lock:
+            for fd in (worker.control, worker.commands, *worker.outputs):
+                self.unwatch(fd)
+            close(worker.control, worker.commands, worker.replies, *worker.outputs)
+            self.worker = None
+            run = self.run if self.doing in (PYTHON, REQUEST) else 0
+            restart, self.restarting = self.restarting, False
+            if run:
+                self.run, self.doing = 0, None
+        code, number = ending(status)
+        lost = {"state": "lost", "code": code, "signal": number, "oom": self.take_oom(), "restart": restart}
+        lost.update(ready=worker.ready, broken=worker.broken)
+        self.emit_json(WORKER, run, lost)
+        if worker.ready or restart:  # one that dies while starting would do so for ever
+            self.start_worker()
+
+    # One-shot processes.
+
+    def start_process(self, run, order):
+        try:
+            folder = os.path.join(os.environ.get("TMPDIR") or "/tmp", "cell-" + os.urandom(4).hex())
+            os.mkdir(folder, 0o700)
+            for name, text in order.get("files", {}).items():
+                with open(os.path.join(folder, os.path.basename(name)), "w", encoding="utf-8") as file:
+                    file.write(text)
+        except OSError as e:
+            return self.fault("the code can't be written to %s: %s" % (folder, e), run)
+        stages = [("run", order["argv"])]
+        if order.get("compile"):
+            stages.insert(0, ("compile", order["compile"]))
+        self.process = Process(stages, dict(self.env, **order.get("env", {})), folder)
+        self.next_stage(self.process)
+
+    def next_stage(self, process):
+        process.stage, argv = process.stages.pop(0)
+        argv = [word.replace("{dir}", process.folder) for word in argv]
+        out_r, out_w = pipe()
+        err_r, err_w = pipe()
+        usual = [signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGHUP]
+        try:
+            with self.lock:
+                process.pid = self.spawn(argv, process.env, {out_w: 1, err_w: 2}, usual)
+        except OSError as e:
+            close(out_r, out_w, err_r, err_w)
+            self.process_over(process)
+            missing = "this image has no %s" % argv[0] if e.errno == errno.ENOENT else str(e)
+            return self.fault("%s can't be started: %s" % (argv[0], missing), self.run)
+        close(out_w, err_w)
+        process.outputs = {out_r: FD_STDOUT, err_r: FD_STDERR}
+        for fd in (out_r, err_r):
+            os.set_blocking(fd, False)
+            self.watch(fd, lambda: self.drain(process.outputs))
+
+    def stage_over(self, process, status):
+        strays = self.kill_strays()
+        self.drain(process.outputs)
+        for fd in process.outputs:
+            self.unwatch(fd)
+            close(fd)
+        code, number = ending(status)
+        if process.stages and code == 0:
+            return self.next_stage(process)
+        run, stage = self.run, process.stage
+        self.process_over(process)
+        end = {"code": code, "signal": number, "stage": stage, "strays": strays, "oom": self.take_oom()}
+        self.emit_json(EXIT, run, end)
+
+    def process_over(self, process):
+        with self.lock:
+            self.process = None
+            if self.doing == PROCESS:
+                self.run, self.doing = 0, None
+        try:
+            for name in os.listdir(process.folder)[:1000]:
+                os.unlink(os.path.join(process.folder, name))
+            os.rmdir(process.folder)
+        except OSError:
+            pass  # the guest put something else there; /tmp goes with the container
+
+    def fault(self, message, run=0):
+        with self.lock:
+            if run and run == self.run:
+                self.run, self.doing = 0, None
+        self.emit_json(FAULT, run, {"message": message})
+
+    # The command thread: standard input, signals.
+
+    def obey(self):
+        joined = bytearray()
+        while True:
+            kind, run, length = OUTER.unpack(self.exactly(OUTER.size))
+            payload = self.exactly(length)
+            if kind == PART:
+                joined += payload
+                continue
+            if joined:
+                payload, joined = bytes(joined + payload), bytearray()
+            try:
+                self.command(kind, run, payload)
+            except Exception as e:  # an order that we don't understand must not end the session
+                text = "%s: %s" % (type(e).__name__, e)
+                self.post(lambda run=run, text=text: self.fault(text, run))
+
+    def exactly(self, count):
+        data = b""
+        while len(data) < count:
+            more = os.read(0, count - len(data))
+            if not more:
+                self.end()
+            data = data + more if data else more
+        return data
+
+    def end(self):
+        self.kill_all()
+        os._exit(0)
+
+    def post(self, action):
+        self.posts.append(action)
+        self.wake()
+
+    def command(self, kind, run, payload):
+        with self.lock:
+            worker, process = self.worker, self.process
+            if kind in (PYTHON, PROCESS, REQUEST):
+                if self.run:
+                    return self.post(lambda: self.fault("run %d is not over yet" % self.run, run))
+                if kind == PROCESS:
+                    order = json.loads(payload)
+                    self.run, self.doing = run, kind
+                    return self.post(lambda: self.start_process(run, order))
+                data = INNER.pack(kind, len(payload)) + payload
+                if worker and worker.pid:
+                    self.run, self.doing = run, kind
+                    return self.to_worker(worker, data)
+                # Between its death and its burial: the run must not be taken for the one that died.
+                return self.post(lambda: self.run_in_new_worker(run, data))
+            if kind == INPUT_REPLY:
+                if worker and run == self.run:
+                    try:
+                        os.write(worker.replies, b"\n" + payload + b"\n")
+                    except OSError:
+                        pass  # it does not read what it asked for
+            elif kind == SIGNAL:
+                number = json.loads(payload)["signal"]
+                if run == self.run and self.doing == PROCESS and process and process.pid:
+                    kill(-process.pid, number)
+                elif run == self.run and self.doing in (PYTHON, REQUEST) and worker and worker.pid:
+                    kill(-worker.pid, number)
+            elif kind == KILL:
+                if run == self.run and self.doing == PROCESS and process and process.pid:
+                    kill(-process.pid, signal.SIGKILL)
+                elif run == self.run and self.doing in (PYTHON, REQUEST) and worker:
+                    self.kill_worker(worker)
+            elif kind == RESTART:
+                if worker and worker.pid:
+                    self.restarting = True
+                    self.kill_all()
+                else:
+                    self.post(self.ensure_worker)
+            else:
+                self.post(lambda: self.fault("unknown kind 0x%02x" % kind, run))
+
+    def ensure_worker(self):
+        if self.worker is None:
+            self.start_worker()
+
+    def run_in_new_worker(self, run, data):
+        self.bury()  # the old one may have died just now
+        self.ensure_worker()
+        if self.worker is None:
+            return self.fault("there is no Python session", run)
+        with self.lock:
+            self.run, self.doing = run, data[0]
+            self.to_worker(self.worker, data)
+
+
+Supervisor().serve()
