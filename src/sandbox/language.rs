@@ -31,7 +31,11 @@ pub enum Program {
 
 /// Every language.
 pub const LANGUAGES: &[Language] = &[
-    Language { name: "python", aliases: &["py", "python3", "ipython", "ipython3"], program: Program::Session },
+    Language {
+        name: "python",
+        aliases: &["py", "python3", "ipython", "ipython3"],
+        program: Program::Session,
+    },
     Language {
         name: "sh",
         aliases: &["shell"],

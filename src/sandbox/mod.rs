@@ -13,9 +13,24 @@
 //! | `workspace` | the host directory, opened without following links |
 //! | `runner` | the frame protocol and the script that runs inside |
 //! | `session` | an actor before a live supervisor |
-//! | `output` | cap, coalescing and spill of what a run prints |
+//! | `output` | cap and coalescing of what a run shows |
+//! | `spill` | the file for what is not shown |
+//! | `transcript` | what the model may be told of it |
+//! | `language` | the table of languages |
+//! | `policy` | what may run: [`policy::Approved`] |
+//! | `facade` | [`Sandbox`]: the one door for the floors below |
 
 pub mod backend;
+mod facade;
+pub mod language;
+mod output;
+pub mod policy;
+pub mod runner;
+mod session;
+pub mod spill;
+mod transcript;
+
+pub use facade::Sandbox;
 pub mod docker;
 pub mod image;
 pub mod owner;
@@ -47,12 +62,32 @@ pub struct Run {
     pub store_history: bool,
     /// Expressions to evaluate after the code (Python only).
     pub user_expressions: Map<String, Value>,
+    /// Bytes that earlier blocks of the same cell have shown ([`RunEnd::shown`]): the cap is the cell's.
+    pub shown: u64,
 }
 
-/// How a block ended. What it showed went through the [`EventSender`], its error included.
-#[derive(Debug, Clone, PartialEq)]
+impl Run {
+    /// A run with nothing special about it.
+    pub fn new(language: impl Into<String>, source: impl Into<String>) -> Self {
+        Run {
+            language: language.into(),
+            source: source.into(),
+            count: 1,
+            line: 1,
+            timeout: None,
+            silent: false,
+            store_history: true,
+            user_expressions: Map::new(),
+            shown: 0,
+        }
+    }
+}
+
+/// How a block ended. What it showed went through the [`EventSender`](crate::event::EventSender), its error
+/// included.
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct RunEnd {
-    /// `None`: it succeeded. The same failure was sent as the last event.
+    /// `None`: it succeeded. The failure was sent as an event, the last one.
     pub failure: Option<Failure>,
     /// Exit code of a process (`sh`); `None` for Python.
     pub exit_code: Option<i64>,
@@ -64,6 +99,8 @@ pub struct RunEnd {
     pub user_expressions: Map<String, Value>,
     /// What the model may be told of the output: head and tail of both streams and text results.
     pub transcript: String,
+    /// Bytes that the cell has shown so far, this block included.
+    pub shown: u64,
 }
 
 /// Completions, in the terms of `complete_reply`; positions count Unicode code points.

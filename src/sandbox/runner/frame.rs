@@ -68,7 +68,9 @@ pub(crate) enum Frame {
     Display(DisplayFrame),
     Result(BundleFrame),
     Error(ErrorFrame),
-    Clear { wait: bool },
+    Clear {
+        wait: bool,
+    },
     Input(InputFrame),
     Done(Done),
     Reply(Value),
@@ -187,7 +189,8 @@ impl Decoder {
         loop {
             let Some(header) = bytes.get(..HEADER) else { return Ok(None) };
             let kind = header[0];
-            let number = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+            let number =
+                |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
             let (run, length) = (number(1), number(5) as usize);
             if length > MAX_PAYLOAD {
                 return Err(FrameError::TooLong(length));
@@ -252,10 +255,10 @@ impl Frame {
             0x82 => Frame::Stderr(payload),
             0x83 => Frame::Exit(serde_json::from_slice(&payload).map_err(bad)?),
             // The worker words this one, so a session that talks nonsense counts as one without a version.
-            0x84 => Frame::Worker(serde_json::from_slice(&payload).unwrap_or_else(|_| WorkerNews::Ready {
-                python: String::new(),
-                ipython: None,
-            })),
+            0x84 => Frame::Worker(
+                serde_json::from_slice(&payload)
+                    .unwrap_or_else(|_| WorkerNews::Ready { python: String::new(), ipython: None }),
+            ),
             0x85 => Frame::Fault(serde_json::from_slice::<Fault>(&payload).map_err(bad)?.message),
             _ => return Err(FrameError::UnknownKind(kind)),
         })

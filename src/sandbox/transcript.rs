@@ -1,0 +1,150 @@
+//! What the model may be told of a run's output: bounded, plain text.
+//!
+//! May import `event`.
+
+use crate::event::{Bundle, Failure, Stream};
+
+const HEAD: usize = 3 << 10;
+const TAIL: usize = 6 << 10;
+const RESULTS: usize = 8 << 10;
+
+/// The beginning and the end of a text.
+#[derive(Debug, Default)]
+struct Ends {
+    head: String,
+    tail: String,
+    /// Bytes between the two.
+    skipped: usize,
+}
+
+impl Ends {
+    fn push(&mut self, text: &str) {
+        let mut rest = text;
+        if self.skipped == 0 && self.tail.is_empty() && self.head.len() < HEAD {
+            let (head, after) = text.split_at(text.floor_char_boundary(HEAD - self.head.len()));
+            self.head.push_str(head);
+            rest = after;
+        }
+        let kept = &rest[rest.ceil_char_boundary(rest.len().saturating_sub(TAIL))..];
+        self.skipped += rest.len() - kept.len();
+        self.tail.push_str(kept);
+        // Twice the size before it is cut back, so that small writes don't move it each time.
+        if self.tail.len() > 2 * TAIL {
+            let cut = self.tail.ceil_char_boundary(self.tail.len() - TAIL);
+            self.skipped += cut;
+            self.tail.drain(..cut);
+        }
+    }
+
+    fn finish(mut self) -> String {
+        if self.tail.len() > TAIL && self.skipped + self.tail.len() > 2 * TAIL {
+            let cut = self.tail.ceil_char_boundary(self.tail.len() - TAIL);
+            self.skipped += cut;
+            self.tail.drain(..cut);
+        }
+        let gap = if self.skipped > 0 {
+            format!("\n[... {} bytes left out ...]\n", self.skipped)
+        } else {
+            String::new()
+        };
+        plain(&format!("{}{gap}{}", self.head, self.tail))
+    }
+}
+
+/// Collects what one run shows.
+#[derive(Debug, Default)]
+pub(crate) struct Transcript {
+    streams: [Ends; 2],
+    results: String,
+    errors: String,
+}
+
+impl Transcript {
+    pub(crate) fn text(&mut self, stream: Stream, text: &str) {
+        self.streams[stream as usize].push(text);
+    }
+
+    pub(crate) fn result(&mut self, bundle: &Bundle) {
+        let text =
+            bundle.data().get("text/plain").and_then(|v| v.as_str()).unwrap_or("(a display without text)");
+        append(&mut self.results, text);
+    }
+
+    pub(crate) fn error(&mut self, failure: &Failure) {
+        let text = format!("{}\n{}: {}", failure.traceback.join("\n"), failure.ename, failure.evalue);
+        append(&mut self.errors, &plain(&text));
+    }
+
+    /// One text, in sections.
+    pub(crate) fn finish(self) -> String {
+        let [stdout, stderr] = self.streams.map(Ends::finish);
+        let sections =
+            [("stdout", &stdout), ("stderr", &stderr), ("result", &self.results), ("error", &self.errors)];
+        let mut all = String::new();
+        for (name, text) in sections {
+            let text = text.trim_end();
+            if !text.is_empty() {
+                all.push_str(&format!("[{name}]\n{text}\n"));
+            }
+        }
+        all
+    }
+}
+
+fn append(to: &mut String, text: &str) {
+    let room = RESULTS.saturating_sub(to.len());
+    let kept = &text[..text.floor_char_boundary(room)];
+    if !kept.is_empty() {
+        to.push_str(kept);
+        to.push_str(if kept.len() < text.len() { " [...]\n" } else { "\n" });
+    }
+}
+
+/// Without colours, and with only the last state of a line that was drawn over.
+fn plain(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        let (body, end) = line.strip_suffix('\n').map_or((line, ""), |body| (body, "\n"));
+        let body = body.trim_end_matches('\r');
+        let mut rest = body.rsplit('\r').next().unwrap_or_default();
+        while let Some(at) = rest.find("\u{1b}[") {
+            out.push_str(&rest[..at]);
+            let after = &rest[at + 2..];
+            rest = after.find('m').map_or("", |end| &after[end + 1..]);
+        }
+        out.push_str(rest);
+        out.push_str(end);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_output_keeps_its_beginning_and_its_end_and_says_what_is_missing() {
+        let mut transcript = Transcript::default();
+        for number in 0..20_000 {
+            transcript.text(Stream::Stdout, &format!("line {number}\n"));
+        }
+        let text = transcript.finish();
+        assert!(text.starts_with("[stdout]\nline 0\n") && text.ends_with("line 19999\n"), "{text}");
+        assert!(text.contains("bytes left out") && text.len() < HEAD + TAIL + 200);
+    }
+
+    #[test]
+    fn colours_go_and_a_line_drawn_over_shows_its_last_state() {
+        assert_eq!(plain("\u{1b}[31mred\u{1b}[0m\n10%\r20%\r\ndone"), "red\n20%\ndone");
+        assert_eq!(plain("cut \u{1b}[3"), "cut ");
+    }
+
+    #[test]
+    fn characters_are_never_split() {
+        let mut transcript = Transcript::default();
+        for _ in 0..5000 {
+            transcript.text(Stream::Stderr, "é𝒳");
+        }
+        assert!(!transcript.finish().contains('\u{fffd}'));
+    }
+}
