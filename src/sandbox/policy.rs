@@ -13,7 +13,7 @@ use super::language::{self, Language};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Approved<T> {
     value: T,
-    language: &'static Language,
+    how: &'static Language,
 }
 
 /// Why something may not run.
@@ -41,7 +41,7 @@ pub fn approve(mut run: Run, settings: &SandboxSettings) -> Result<Approved<Run>
     };
     language.name.clone_into(&mut run.language);
     run.timeout = tightest(run.timeout, settings.timeout);
-    Ok(Approved { value: run, language })
+    Ok(Approved { value: run, how: language })
 }
 
 fn tightest(asked: Option<Duration>, setting: Option<Duration>) -> Option<Duration> {
@@ -53,7 +53,7 @@ fn tightest(asked: Option<Duration>, setting: Option<Duration>) -> Option<Durati
 
 impl Approved<Run> {
     pub(crate) fn into_parts(self) -> (Run, &'static Language) {
-        (self.value, self.language)
+        (self.value, self.how)
     }
 }
 

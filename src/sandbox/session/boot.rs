@@ -13,10 +13,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::event::{self, Event};
+use crate::event::{self, Event, terminal};
 use crate::sandbox::backend::{Backend, BackendError, Container, GuestInput, GuestOutput, Obituary};
 use crate::sandbox::runner::frame::{Decoder, Frame, FrameError, Hello, Incoming, Order, encode};
 use crate::sandbox::runner::{PROTOCOL, Script};
+use crate::sandbox::spill::Shelf;
+use crate::sandbox::workspace::Workspace;
 
 /// How long the supervisor may take for its first word.
 const HELLO: Duration = Duration::from_secs(30);
@@ -28,12 +30,14 @@ const READ: usize = 256 << 10;
 
 /// A live container and the channel to its supervisor.
 pub(super) struct Live {
-    pub(super) container: Box<dyn Container>,
+    pub(super) container: Arc<dyn Container>,
     input: GuestInput,
     pub(super) frames: mpsc::Receiver<Result<Incoming, FrameError>>,
     next_run: u32,
     /// What the backend wants the user to know.
     pub(super) notices: Vec<String>,
+    /// Where output goes that a cell does not show.
+    pub(super) shelf: Option<Shelf>,
 }
 
 /// Why there is no live session.
@@ -77,8 +81,9 @@ impl Starting {
             let started = backend.start(Script::argv(&sources), Some(told), stop.clone()).await?;
             let (frames_in, frames) = mpsc::channel(DEPTH);
             tokio::spawn(read(started.output, frames_in));
-            let (container, input, notices) = (started.container, started.input, started.notices);
-            let mut live = Live { container, input, frames, next_run: 0, notices };
+            let (container, input, notices) = (Arc::from(started.container), started.input, started.notices);
+            let shelf = started.workspace.map(shelf);
+            let mut live = Live { container, input, frames, next_run: 0, notices, shelf };
             let greeted = tokio::select! {
                 greeted = live.greet(&sources, guarded) => greeted,
                 () = stop.cancelled() => Err(BackendError::Cancelled.into()),
@@ -128,6 +133,15 @@ impl Starting {
     }
 }
 
+/// Spilled output lies in a folder of its own in the workspace.
+fn shelf(workspace: Arc<Workspace>) -> Shelf {
+    Shelf::new(move || {
+        let name = format!(".cellblock/output-{}.txt", chrono::Local::now().format("%Y%m%d-%H%M%S-%3f"));
+        let file = workspace.create_below(&name)?;
+        Ok((file, format!("/workspace/{name}")))
+    })
+}
+
 impl Live {
     async fn greet(&mut self, sources: &[u8], guarded: bool) -> Result<(), StartError> {
         // A main process that never reads must not keep us from noticing that it ended.
@@ -140,7 +154,10 @@ impl Live {
             Ok(Some(Err(e))) => return Err(silent(e.to_string())),
             Ok(None) => {
                 return Err(silent(match self.container.obituary().await {
-                    Obituary::Exited(code) => format!("it ended with exit code {code}"),
+                    Obituary::Exited(code) => {
+                        let words = terminal::filtered(&self.container.last_words());
+                        format!("it ended with exit code {code} {}", words.trim()).trim_end().to_owned()
+                    }
                     Obituary::OutOfMemory(_) => "it ran out of memory".into(),
                     Obituary::Removed => "it was removed".into(),
                     Obituary::EngineGone(why) => why,

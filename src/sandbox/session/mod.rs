@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::SandboxSettings;
 use crate::event::{Ask, EventSender, Failure, Notice};
 
-use super::backend::{Backend, BackendError, Obituary};
+use super::backend::{Backend, BackendError, Container, Obituary};
 use super::language::{Language, Program};
 use super::output::Outlet;
 use super::runner::Script;
@@ -258,6 +258,7 @@ impl Session {
         }
         self.show_between(outlet);
         let live = self.live.as_mut()?;
+        outlet.set_shelf(live.shelf.clone());
         let number = live.number();
         let (order, payload) = match &job.language.program {
             Program::Session => (Order::Python, drive::python_order(&job.run, job.ask.available())),
@@ -289,11 +290,13 @@ impl Session {
                 end.user_expressions = done.user_expressions;
                 failure
             }
-            Ending::Exit(exit) => {
+            Ending::Exit(mut exit) => {
+                exit.oom |= stop.is_none() && matches!((exit.code, exit.signal), (Some(137), _) | (_, Some(9))) && self.out_of_memory().await;
                 end.exit_code = exit.code.or(exit.signal.map(|signal| 128 + signal));
                 words::exit(&exit, stop, memory)
             }
-            Ending::Lost(lost) => {
+            Ending::Lost(mut lost) => {
+                lost.oom |= stop.is_none() && lost.signal == Some(9) && self.out_of_memory().await;
                 self.used = false;
                 Some(words::lost(&lost, stop, memory))
             }
@@ -324,6 +327,16 @@ impl Session {
         }
     }
 
+    /// The engine's word on a kill that the supervisor could not explain.
+    async fn out_of_memory(&mut self) -> bool {
+        let Some(container) = self.container() else { return false };
+        tokio::time::timeout(OBITUARY, container.out_of_memory()).await.unwrap_or_default().is_some()
+    }
+
+    fn container(&self) -> Option<Arc<dyn Container>> {
+        self.live.as_ref().map(|live| Arc::clone(&live.container))
+    }
+
     async fn end_live(&mut self) {
         if let Some(live) = self.live.take() {
             live.container.destroy().await;
@@ -334,10 +347,10 @@ impl Session {
     /// Learns why the container ended, and removes what remains of it.
     async fn bury(&mut self, broken: Option<&str>) -> (&'static str, String) {
         let mut told = ("SandboxError", "the sandbox ended".to_owned());
-        if let Some(live) = &self.live {
+        if let Some(container) = self.container() {
             let silent = || Obituary::EngineGone("no word in time".into());
             let obituary =
-                tokio::time::timeout(OBITUARY, live.container.obituary()).await.unwrap_or_else(|_| silent());
+                tokio::time::timeout(OBITUARY, container.obituary()).await.unwrap_or_else(|_| silent());
             told = words::gone(&obituary, broken);
         }
         self.end_live().await;
