@@ -16,4 +16,5 @@ mod neighbour;
 mod protocol;
 mod protocol_flood;
 mod scripted;
+mod session;
 mod wire_client;

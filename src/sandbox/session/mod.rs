@@ -291,7 +291,9 @@ impl Session {
                 failure
             }
             Ending::Exit(mut exit) => {
-                exit.oom |= stop.is_none() && matches!((exit.code, exit.signal), (Some(137), _) | (_, Some(9))) && self.out_of_memory().await;
+                exit.oom |= stop.is_none()
+                    && matches!((exit.code, exit.signal), (Some(137), _) | (_, Some(9)))
+                    && self.out_of_memory().await;
                 end.exit_code = exit.code.or(exit.signal.map(|signal| 128 + signal));
                 words::exit(&exit, stop, memory)
             }
