@@ -43,9 +43,6 @@ pub(crate) enum Command {
         /// For which shell
         shell: clap_complete::Shell,
     },
-    /// Part of the kernel, which starts it: removes containers when the kernel is killed
-    #[command(hide = true)]
-    Reaper,
 }
 
 /// Where kernelspecs go.

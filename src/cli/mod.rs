@@ -66,7 +66,6 @@ fn run(arguments: Arguments, environment: Environment) -> Result<ExitCode, CliEr
             emit(&String::from_utf8_lossy(&script))?;
             Ok(ExitCode::SUCCESS)
         }
-        Command::Reaper => Ok(crate::sandbox::reaper::main(std::io::stdin())),
     }
 }
 

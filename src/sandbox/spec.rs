@@ -59,6 +59,8 @@ pub struct Spec {
     pub drop_capabilities: bool,
     /// Whether setuid programs gain nothing.
     pub no_new_privileges: bool,
+    /// Whether the engine's default filter of system calls is in force.
+    pub seccomp: bool,
     /// Whether the root file system is read-only.
     pub read_only: bool,
     /// Whether the engine removes the container when it ends.
@@ -145,6 +147,7 @@ impl Spec {
             runtime: settings.runtime.clone(),
             drop_capabilities: true,
             no_new_privileges: true,
+            seccomp: true,
             read_only: true,
             auto_remove: true,
         }
@@ -187,7 +190,13 @@ mod tests {
     #[test]
     fn every_defence_is_on_from_the_start() {
         let spec = spec();
-        assert!(spec.drop_capabilities && spec.no_new_privileges && spec.read_only && spec.auto_remove);
+        assert!(
+            spec.drop_capabilities
+                && spec.no_new_privileges
+                && spec.seccomp
+                && spec.read_only
+                && spec.auto_remove
+        );
         assert_eq!(spec.network, Network::None);
         assert_eq!(spec.memory, Some(1 << 30));
         assert_eq!(spec.nano_cpus, Some(2_000_000_000));

@@ -68,7 +68,7 @@ fn host(spec: &Spec) -> HostConfig {
         ipc_mode: Some("private".to_owned()),
         privileged: Some(false),
         cap_drop: spec.drop_capabilities.then(|| vec!["ALL".to_owned()]),
-        security_opt: spec.no_new_privileges.then(|| vec!["no-new-privileges".to_owned()]),
+        security_opt: Some(security(spec)),
         readonly_rootfs: Some(spec.read_only),
         // The supervisor is process 1 itself.
         init: Some(false),
@@ -80,6 +80,12 @@ fn host(spec: &Spec) -> HostConfig {
         oom_score_adj: Some(500),
         ..HostConfig::default()
     }
+}
+
+/// Without a word about seccomp and `SELinux` the engine's defaults apply, which is what is wanted.
+fn security(spec: &Spec) -> Vec<String> {
+    let options = [(spec.no_new_privileges, "no-new-privileges"), (!spec.seccomp, "seccomp=unconfined")];
+    options.into_iter().filter(|(on, _)| *on).map(|(_, option)| option.to_owned()).collect()
 }
 
 /// The one mount. A bind by path is what relabels for `SELinux` (`z`: shared, as several kernels may use one

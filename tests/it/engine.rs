@@ -1,0 +1,144 @@
+//! What the tests of the container engine share: a backend on the development image, and ways to run
+//! something in a container and look at what it said.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use cellblock::config::{Flavor, SandboxSettings, Settings};
+use cellblock::sandbox::backend::Started;
+use cellblock::sandbox::docker::{Docker, Options, Prepared};
+use cellblock::sandbox::image;
+use cellblock::sandbox::reaper::{COMMAND, Program};
+use tempfile::TempDir;
+use tokio::io::AsyncReadExt;
+use tokio_util::sync::CancellationToken;
+
+/// The longest that anything here may take; only a hang reaches it.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
+
+/// The image that the tests run in: one of those that are there, the binary's own first. It is built where there
+/// is none, as a kernel would do it.
+pub(crate) fn image() -> String {
+    let there = |name: &str| docker(&["image", "inspect", name]).status.success();
+    for name in [image::default_tag(), "cellblock-python:dev".to_owned()] {
+        if there(&name) {
+            return name;
+        }
+    }
+    image::default_tag()
+}
+
+/// Runs the engine's own command-line client.
+pub(crate) fn docker(arguments: &[&str]) -> Output {
+    Command::new("docker").args(arguments).output().expect("the docker command")
+}
+
+/// The same, for its output.
+pub(crate) fn said(arguments: &[&str]) -> String {
+    let output = docker(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+/// Makes an image from the tests' own by more lines of a Dockerfile.
+pub(crate) fn derive(name: &str, lines: &str) {
+    use std::io::Write;
+    let mut build = Command::new("docker")
+        .args(["build", "-q", "-t", name, "-"])
+        .env("DOCKER_BUILDKIT", "0")
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("the docker command");
+    let dockerfile = format!("FROM {}\n{lines}\n", image());
+    build.stdin.take().unwrap().write_all(dockerfile.as_bytes()).unwrap();
+    assert!(build.wait().unwrap().success(), "{dockerfile}");
+}
+
+/// Ids of the containers with that label.
+pub(crate) fn labelled(label: &str) -> Vec<String> {
+    let filter = format!("label={label}");
+    said(&["ps", "-aq", "--no-trunc", "--filter", &filter]).lines().map(str::to_owned).collect()
+}
+
+/// Waits until `check` holds.
+pub(crate) async fn eventually(what: &str, mut check: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !check() {
+        assert!(begin.elapsed() < PATIENCE, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+pub(crate) fn options(directory: &Path) -> Options {
+    let mut settings: SandboxSettings = Settings::builtin(Flavor::Markdown).sandbox;
+    settings.image = Some(image());
+    Options {
+        settings,
+        directory: directory.to_owned(),
+        host: None,
+        recorded_image: None,
+        authorities: None,
+        proxies: Vec::new(),
+        reaper: Program { path: env!("CARGO_BIN_EXE_cellblock").into(), arguments: vec![COMMAND.into()] },
+        temporary: Vec::new(),
+    }
+}
+
+/// A kernel's backend with a directory of its own.
+pub(crate) struct Bench {
+    pub(crate) directory: TempDir,
+    pub(crate) docker: Docker,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        Self::with(|_| ())
+    }
+
+    pub(crate) fn with(change: impl FnOnce(&mut Options)) -> Self {
+        let directory = TempDir::new().unwrap();
+        let mut options = options(directory.path());
+        change(&mut options);
+        Bench { docker: Docker::new(options), directory }
+    }
+
+    /// The label of this backend's containers.
+    pub(crate) fn label(&self) -> String {
+        self.docker.owner().filter()
+    }
+
+    pub(crate) async fn prepare(&self, argv: &[&str]) -> Prepared {
+        let argv = argv.iter().map(|a| (*a).to_owned()).collect();
+        self.docker.prepare(argv, None).await.expect("the engine, the image and the workspace")
+    }
+
+    /// Starts a container, after `change` has taken a defence away.
+    pub(crate) async fn start(&self, argv: &[&str], change: impl FnOnce(&mut Prepared)) -> Started {
+        let mut prepared = self.prepare(argv).await;
+        change(&mut prepared);
+        self.docker.launch(prepared, CancellationToken::new()).await.expect("a container")
+    }
+
+    /// Runs a Python program to its end; what it printed, and its last words.
+    pub(crate) async fn python(&self, code: &str, change: impl FnOnce(&mut Prepared)) -> Ran {
+        let mut started = self.start(&["python3", "-c", code], change).await;
+        let mut out = Vec::new();
+        tokio::time::timeout(PATIENCE, started.output.read_to_end(&mut out)).await.expect("an end").unwrap();
+        let end = started.container.obituary().await;
+        let err = started.container.last_words();
+        started.container.destroy().await;
+        Ran { out: String::from_utf8_lossy(&out).trim().to_owned(), err, end }
+    }
+}
+
+/// What a program in a container did.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) out: String,
+    pub(crate) err: String,
+    pub(crate) end: cellblock::sandbox::backend::Obituary,
+}
