@@ -33,6 +33,8 @@ pub(crate) enum Command {
     Doctor(DoctorOptions),
     /// Build the image that code runs in, and record it for the kernels
     Build(BuildOptions),
+    /// Run a kernel for one client; started by Jupyter
+    Kernel(KernelOptions),
     /// Remove what a killed kernel leaves behind; started by kernels
     #[command(hide = true)]
     Reaper,
@@ -91,6 +93,17 @@ impl From<FlavorArgument> for Flavor {
             FlavorArgument::Python => Flavor::Python,
         }
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KernelOptions {
+    /// The connection file that Jupyter wrote
+    #[arg(short = 'f', long, value_name = "CONNECTION_FILE")]
+    pub connection_file: PathBuf,
+    #[command(flatten)]
+    pub flavor: FlavorOptions,
+    #[command(flatten)]
+    pub set: SetOptions,
 }
 
 #[derive(Debug, Args)]

@@ -11,6 +11,7 @@
 //! | `compose` | settings and environment in the terms of the parts that need them |
 //! | `doctor` | `cellblock doctor` |
 //! | `kernelspec` | the two kernelspecs: their files, where Jupyter looks, writing and removing them |
+//! | `kernel` | `cellblock kernel`: the parts put together, and ended in order |
 //! | `install` | `cellblock install` and `cellblock uninstall` |
 //!
 //! To add a subcommand: a variant in `arguments`, a module with its `run`, an arm in [`main`]; then renew
@@ -22,6 +23,7 @@ mod compose;
 mod doctor;
 mod exit;
 mod install;
+mod kernel;
 mod kernelspec;
 mod show;
 
@@ -58,6 +60,7 @@ fn run(arguments: Arguments, environment: Environment) -> Result<ExitCode, CliEr
         Command::Uninstall(at) => install::uninstall(&at, &environment),
         Command::Doctor(options) => doctor::run(&options, environment),
         Command::Build(options) => build::run(&options, &environment),
+        Command::Kernel(options) => kernel::run(&options, environment),
         Command::Reaper => Ok(reaper::main(std::io::stdin())),
         Command::Config(options) => show::run(&options, environment),
         Command::Completions { shell } => {

@@ -2,6 +2,20 @@
 //!
 //! May import `event`, `config`, `cell`, `sandbox` and `chat`. The surfaces (`jupyter`, `cli`) drive it
 //! through [`Interpreter`] alone.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `execute` | [`Engine`]: one cell from its text to its outcome |
+//! | `magics` | the table of line magics; a new one is a row |
+//! | `assist` | completion, inspection, is-it-complete |
+//! | `language` | what `kernel_info` says about the language of the cells |
+
+mod assist;
+mod execute;
+mod language;
+mod magics;
+
+pub use execute::{Engine, Parts};
 
 use std::sync::Arc;
 
@@ -56,7 +70,7 @@ pub struct LanguageInfo {
 
 /// What a surface needs: the one interface through which front ends drive the kernel.
 ///
-/// The engine is the real one; tests of the surfaces script it.
+/// [`Engine`] is the real one; tests of the surfaces script it.
 pub trait Interpreter: Send + Sync + 'static {
     /// What language the cells are in; never waits for the sandbox.
     fn info(&self) -> LanguageInfo;

@@ -1,0 +1,91 @@
+//! `cellblock kernel`: the parts put together, and ended in order.
+
+use std::io::IsTerminal;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context;
+
+use super::arguments::KernelOptions;
+use super::compose;
+use super::exit::CliError;
+use crate::chat::Chat;
+use crate::config::{Environment, Inputs, Loaded};
+use crate::engine::{Engine, Parts};
+use crate::jupyter::wire::ConnectionInfo;
+use crate::jupyter::{self, ExitReason};
+use crate::sandbox::Sandbox;
+use crate::sandbox::docker::Docker;
+
+/// Showing output never waits for the code that makes it: that takes two.
+const WORKERS: usize = 2;
+
+/// Serves one client until it ends the kernel.
+pub(super) fn run(options: &KernelOptions, environment: Environment) -> Result<ExitCode, CliError> {
+    let connection = ConnectionInfo::from_file(&options.connection_file).map_err(anyhow::Error::new)?;
+    let directory = Environment::working_directory()
+        .context("the working directory can't be found; start Jupyter in one that exists")?;
+    let loaded = crate::config::load(&Inputs {
+        flavor: options.flavor.flavor.into(),
+        directory: directory.clone(),
+        environment: environment.clone(),
+        flags: options.set.set.clone(),
+    });
+    log_to_stderr(&loaded.settings.log.filter);
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build().context(
+            "the operating system refuses the kernel's threads; a limit of processes may be reached",
+        )?;
+    let reason = runtime.block_on(serve(options, &connection, loaded, &environment, &directory))?;
+    tracing::info!(?reason, "the kernel ends");
+    // Whatever is still blocked (a name look-up, a disk) must not keep the process.
+    runtime.shutdown_background();
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn serve(
+    options: &KernelOptions,
+    connection: &ConnectionInfo,
+    loaded: Loaded,
+    environment: &Environment,
+    directory: &Path,
+) -> Result<ExitReason, CliError> {
+    let flavor = options.flavor.flavor.into();
+    let settings = &loaded.settings;
+    let docker = compose::docker(settings, environment, directory)
+        .context("this program can't find its own path, which the reaper is started by")?;
+    let sandbox = Sandbox::new(&settings.sandbox, Arc::new(Docker::new(docker)));
+    let broken = loaded.problem();
+    // With wrong settings a limit may be missing: then nothing is started.
+    if settings.sandbox.warm && broken.is_none() {
+        sandbox.warm();
+    }
+    let engine = Engine::new(Parts {
+        flavor,
+        chat: Chat::new(&settings.model, compose::providers(settings, environment)),
+        sandbox,
+        limits: settings.sandbox.clone(),
+        warnings: loaded.refusals.iter().map(ToString::to_string).collect(),
+        broken,
+    });
+    let surface = jupyter::Options {
+        flavor,
+        paced: environment.session_name().is_some(),
+        updates: settings.display.updates,
+        parent: environment.parent_pid(),
+        signals: true,
+    };
+    Ok(jupyter::serve(connection, Arc::new(engine), surface).await.map_err(anyhow::Error::new)?)
+}
+
+/// The log goes to standard error, where Jupyter shows or keeps it.
+fn log_to_stderr(filter: &str) {
+    let filter = tracing_subscriber::EnvFilter::try_new(filter).unwrap_or_default();
+    // A second subscriber can't be set; the first one then stays.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .try_init();
+}

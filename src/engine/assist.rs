@@ -1,0 +1,143 @@
+//! Help while typing: completion, inspection, and whether a cell is complete.
+//!
+//! Positions are Unicode code points of the cell's text, as in the Jupyter protocol.
+
+use super::execute::Engine;
+use super::magics::{self, Argument};
+use super::{Completeness, Completions};
+use crate::cell::{self, CellError, Dialect, Place, locate};
+use crate::config::Flavor;
+use crate::event::Bundle;
+
+/// The language whose live session can complete and inspect.
+const LIVE: &str = "python";
+
+pub(super) async fn complete(engine: &Engine, code: &str, cursor: usize) -> Completions {
+    let end = cursor.min(code.chars().count());
+    match locate(code, cursor, engine.dialect(), &engine.words) {
+        Place::Code { language, source, cursor, cell_cursor } if language == LIVE => {
+            in_cell(engine.sandbox.complete(&source, cursor).await, cursor, cell_cursor)
+        }
+        Place::Magic { sigil, prefix, start, .. } => {
+            let names: Vec<&str> = if sigil == "%%" {
+                engine.words.cell_magic_names().collect()
+            } else {
+                magics::MAGICS.iter().map(|magic| magic.name).collect()
+            };
+            matching(names, &prefix, start, end)
+        }
+        Place::Argument { magic, prefix, start } => match magics::find(&magic).map(|magic| magic.argument) {
+            Some(Argument::Words(words)) => matching(words.iter().copied(), &prefix, start, end),
+            Some(Argument::Magic) => {
+                matching(magics::MAGICS.iter().map(|magic| magic.name), &prefix, start, end)
+            }
+            Some(Argument::Model) => {
+                let names = engine.chat.known_names();
+                matching(names.iter().map(String::as_str), &prefix, start, end)
+            }
+            None => nothing(end),
+        },
+        Place::Language { prefix, start } => matching(engine.words.language_names(), &prefix, start, end),
+        Place::Code { .. } | Place::Prose => nothing(end),
+    }
+}
+
+pub(super) async fn inspect(engine: &Engine, code: &str, cursor: usize, detail: u8) -> Option<Bundle> {
+    match locate(code, cursor, engine.dialect(), &engine.words) {
+        Place::Code { language, source, cursor, .. } if language == LIVE => {
+            engine.sandbox.inspect(&source, cursor, detail).await
+        }
+        Place::Magic { sigil, name, .. } if sigil != "%%" => about_magic(engine.flavor, &name),
+        Place::Argument { magic, .. } => about_magic(engine.flavor, &magic),
+        Place::Magic { .. } | Place::Code { .. } | Place::Language { .. } | Place::Prose => None,
+    }
+}
+
+pub(super) async fn is_complete(engine: &Engine, code: &str) -> Completeness {
+    let dialect = engine.dialect();
+    match cell::parse(code, dialect, &engine.words) {
+        Err(CellError::UnterminatedFence { .. }) => Completeness::Incomplete { indent: String::new() },
+        // It will be refused with a reason when it is run.
+        Err(_) => Completeness::Complete,
+        Ok(_) if opens_cell_magic(code) => match ends_with_blank_line(code) {
+            true => Completeness::Complete,
+            false => Completeness::Incomplete { indent: String::new() },
+        },
+        Ok(cell) if dialect == Dialect::Python => match cell.parts.as_slice() {
+            [cell::Part::Code(block)] if block.language == LIVE => {
+                engine.sandbox.is_complete(&block.source).await
+            }
+            _ => Completeness::Complete,
+        },
+        Ok(_) => Completeness::Complete,
+    }
+}
+
+/// Whether the cell is one whose end only a blank line tells.
+fn opens_cell_magic(code: &str) -> bool {
+    code.trim_start().starts_with("%%")
+}
+
+fn ends_with_blank_line(code: &str) -> bool {
+    code.contains('\n') && code.lines().next_back().is_some_and(|line| line.trim().is_empty())
+        || code.ends_with("\n\n")
+}
+
+fn about_magic(flavor: Flavor, name: &str) -> Option<Bundle> {
+    let magic = magics::find(name)?;
+    Some(Bundle::text(format!("{}{} {}\n\n{}.", magics::prefix(flavor), magic.name, magic.usage, magic.help)))
+}
+
+/// Places completions of a block's source in the cell. The texts that they replace lie in the cursor's own
+/// line, in which source and cell differ by a constant.
+fn in_cell(found: Completions, cursor: usize, cell_cursor: usize) -> Completions {
+    let back = cursor.saturating_sub(found.start);
+    let ahead = found.end.saturating_sub(cursor);
+    Completions { start: cell_cursor.saturating_sub(back), end: cell_cursor + ahead, ..found }
+}
+
+fn matching<'a>(
+    names: impl IntoIterator<Item = &'a str>,
+    prefix: &str,
+    start: usize,
+    end: usize,
+) -> Completions {
+    let wanted = prefix.to_lowercase();
+    let matches = names
+        .into_iter()
+        .filter(|name| name.to_lowercase().starts_with(&wanted))
+        .map(str::to_owned)
+        .collect();
+    Completions { matches, start, end, ..Completions::default() }
+}
+
+fn nothing(at: usize) -> Completions {
+    Completions { start: at, end: at, ..Completions::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn completions_of_a_block_are_placed_in_its_cell() {
+        let found = Completions { matches: vec!["upper".into()], start: 4, end: 7, ..Completions::default() };
+        let placed = in_cell(found, 7, 21);
+        assert_eq!((placed.start, placed.end), (18, 21));
+    }
+
+    #[test]
+    fn names_match_whatever_their_case() {
+        let found = matching(["help", "model", "reset"], "H", 1, 2);
+        assert_eq!(found.matches, ["help"]);
+        assert_eq!((found.start, found.end), (1, 2));
+    }
+
+    #[test]
+    fn a_cell_magic_ends_with_a_blank_line() {
+        assert!(opens_cell_magic("%%python\nx"));
+        assert!(!ends_with_blank_line("%%python\nx"));
+        assert!(ends_with_blank_line("%%python\nx\n\n"));
+        assert!(!ends_with_blank_line("%%python\n"));
+    }
+}
