@@ -138,11 +138,18 @@ impl Circumstances<'_> {
                 "{name} can't be asked: nothing listens at {address} (connection refused); {}",
                 self.start_remedy()
             )),
-            ModelError::Unreachable(cause) => ChatError::Unreachable(format!(
-                "{name} can't be asked: no connection to {address}: {}; \
-                 check the address, the network and, behind a proxy, HTTPS_PROXY",
-                clean(cause, self.secrets)
-            )),
+            ModelError::Unreachable(cause) => {
+                let remedy = if cause.contains("certificate") {
+                    "check the address; when its certificate is by your organisation's own authority, name that \
+                     authority's file in SSL_CERT_FILE"
+                } else {
+                    "check the address, the network and, behind a proxy, HTTPS_PROXY"
+                };
+                ChatError::Unreachable(format!(
+                    "{name} can't be asked: no connection to {address}: {}; {remedy}",
+                    clean(cause, self.secrets)
+                ))
+            }
             ModelError::Lost(cause) => ChatError::Unreachable(format!(
                 "the connection to {address} was lost before {name} answered: {}; run the cell again",
                 clean(cause, self.secrets)

@@ -137,7 +137,8 @@ impl LocalModel {
             }
         }
         Err(format!(
-            "the local model's server ended three times before it could be asked; its log is {}",
+            "the local model's server ended three times before it could be asked{}; its log is {}",
+            last_words(&place.log),
             place.log.display()
         ))
     }

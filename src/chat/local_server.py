@@ -12,6 +12,7 @@ import json
 import os
 import secrets
 import selectors
+import signal
 import socket
 import sys
 import threading
@@ -23,10 +24,9 @@ LONELY = 30.0
 
 def main(path, model, name, context, threads):
     os.umask(0o077)
-    try:
-        os.setsid()
-    except OSError:
-        pass
+    # Only the kernels decide how long this lives: not the terminal that one of them was started from.
+    for ignored in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(ignored, signal.SIG_IGN)
     listener = socket.socket(socket.AF_UNIX)
     # A fresh name moved into place: the socket is never seen before it listens.
     fresh = "%s.%d" % (path, os.getpid())

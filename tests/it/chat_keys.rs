@@ -91,6 +91,10 @@ async fn a_redirect_is_not_followed_to_another_host() {
     let Err(ChatError::Refused(text)) = ask(&chat, "?").await.0 else { panic!("no failure") };
     assert!(text.contains(&other.address) && text.contains("not followed"), "{text}");
     assert!(other.asked().is_empty());
+    // Without that rule the other host would have had the prompt.
+    let follower = reqwest::Client::builder().no_proxy().build().expect("a client");
+    follower.post(server.v1()).body("{}").send().await.expect("an answer");
+    assert_eq!(other.asked().len(), 1);
 }
 
 #[tokio::test]

@@ -192,6 +192,14 @@ async fn a_broken_installation_says_what_broke_and_how_to_mend_it() {
     std::fs::set_permissions(&python, executable).expect("permissions");
     let Err(ChatError::Local(text)) = ask(&chat, "?").await.0 else { panic!("no failure") };
     assert!(text.contains("no such module") && text.contains("get-model"), "{text}");
+
+    // A whole installation whose model is none.
+    std::fs::remove_dir_all(dir.path().join("venv")).expect("a folder");
+    std::os::unix::fs::symlink(installed().await.join("venv"), dir.path().join("venv")).expect("a link");
+    let Err(ChatError::Local(text)) = ask(&chat, "?").await.0 else { panic!("no failure") };
+    assert!(text.contains("can't be loaded") || text.contains("ended three times"), "{text}");
+    println!("{text}");
+    gone(runtime.path()).await;
 }
 
 #[tokio::test]
