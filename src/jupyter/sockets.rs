@@ -30,6 +30,9 @@ const OUTBOX_BYTES: usize = 4 << 20;
 /// How long a question waits for the client's stdin connection to appear.
 const STDIN_PATIENCE: Duration = Duration::from_secs(1);
 
+/// How long closing waits for slow clients: a client that shuts the kernel down gives it 2.5 s for everything.
+const CLOSING: Duration = Duration::from_millis(500);
+
 /// A channel on which clients send messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Channel {
@@ -230,9 +233,11 @@ impl Outbound {
         self.registry.flushed(number, waiting).await;
     }
 
-    /// Flushes, then closes all sockets; their thread ends.
+    /// Flushes, half a second at most, then closes all sockets; their thread ends.
     pub async fn close(&self) {
-        self.flush().await;
+        if tokio::time::timeout(CLOSING, self.flush()).await.is_err() {
+            tracing::warn!("a client was too slow to receive everything before the end");
+        }
         self.stopped.cancel();
     }
 }

@@ -2,6 +2,7 @@
 //! network can do to it. Each defence is shown to matter: the attack succeeds against a bare ZeroMQ socket.
 
 mod echo;
+mod load;
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};

@@ -62,3 +62,26 @@ impl Mark {
 pub(crate) fn flush_topic() -> Bytes {
     Bytes::from_static(b"\0cb\0F")
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn marks_come_back_with_what_follows_them() {
+        for mark in [Mark::Joined(1), Mark::Subscribed(u64::MAX), Mark::Welcome(0), Mark::Flush(7)] {
+            let bytes = [&mark.encode()[..], b"topic"].concat();
+            assert_eq!(Mark::decode(&bytes), Some((mark, &b"topic"[..])));
+        }
+        assert!(Mark::Flush(3).encode().starts_with(&flush_topic()));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_else_is_a_mark(bytes in prop::collection::vec(any::<u8>(), 0..30)) {
+            prop_assert!(Mark::decode(&bytes).is_none() || bytes.starts_with(PREFIX));
+        }
+    }
+}

@@ -117,3 +117,64 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_flush_is_complete_when_everything_before_it_is_taken() {
+        let outbox = Outbox::default();
+        outbox.mark(1);
+        assert_eq!(outbox.flushed(), 1, "nothing waited");
+        outbox.put(Bytes::from_static(b"abc"));
+        outbox.mark(2);
+        outbox.put(Bytes::from_static(b"def"));
+        outbox.take(|_| Ok(2)).unwrap();
+        assert_eq!((outbox.flushed(), outbox.behind()), (1, 4));
+        outbox.take(|_| Ok(1)).unwrap();
+        assert_eq!((outbox.flushed(), outbox.behind()), (2, 3));
+    }
+
+    #[test]
+    fn an_error_takes_nothing() {
+        let outbox = Outbox::default();
+        outbox.put(Bytes::from_static(b"abc"));
+        assert!(outbox.take(|_| Err(std::io::ErrorKind::WouldBlock.into())).is_err());
+        assert_eq!((outbox.behind(), outbox.taken()), (3, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn every_byte_comes_out_once_and_in_order(
+            messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..100),
+            steps in prop::collection::vec(1usize..200, 0..100),
+        ) {
+            let outbox = Outbox::default();
+            let mut out = Vec::new();
+            let mut steps = steps.into_iter().cycle();
+            let take = |out: &mut Vec<u8>, most: usize| outbox.take(|pieces| {
+                let all: Vec<u8> = pieces.iter().flat_map(|p| p.iter().copied()).collect();
+                let n = all.len().min(most);
+                out.extend_from_slice(&all[..n]);
+                Ok(n)
+            });
+            for message in &messages {
+                outbox.put(message.clone().into());
+                if let Some(most) = steps.next() && most % 3 == 0 {
+                    take(&mut out, most).unwrap();
+                }
+            }
+            while !outbox.is_empty() {
+                take(&mut out, steps.next().unwrap_or(7)).unwrap();
+            }
+            prop_assert_eq!(outbox.behind(), 0);
+            prop_assert_eq!(outbox.taken(), out.len() as u64);
+            prop_assert_eq!(out, messages.concat());
+        }
+    }
+}

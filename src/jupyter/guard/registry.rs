@@ -215,19 +215,20 @@ impl Registry {
         }
         let total = self.incoming.fetch_add(bytes - before, Ordering::Relaxed) + bytes - before;
         if total > self.limits.incoming {
-            let oldest = lock(&self.connections)
+            // What was cut a moment ago still counts in `total`, and must not cost a second one its place.
+            let holding: Vec<_> = lock(&self.connections)
                 .values()
                 .filter(|c| !c.cut.is_cancelled())
-                .filter_map(|c| {
-                    let held = (*lock(&c.incomplete)).filter(|(bytes, _)| *bytes > MODEST)?;
-                    Some((held.1, Arc::clone(c)))
-                })
-                .min_by_key(|(since, c)| (*since, c.id));
-            if let Some((_, oldest)) = oldest {
-                tracing::warn!(
-                    socket = oldest.port.name(),
-                    "incomplete messages fill their budget: a client is cut"
-                );
+                .filter_map(|c| (*lock(&c.incomplete)).map(|(bytes, since)| (bytes, since, Arc::clone(c))))
+                .collect();
+            let held: usize = holding.iter().map(|(bytes, ..)| bytes).sum();
+            let oldest = holding
+                .iter()
+                .filter(|(bytes, ..)| *bytes > MODEST)
+                .min_by_key(|(_, since, c)| (*since, c.id));
+            if let Some((.., oldest)) = oldest.filter(|_| held > self.limits.incoming) {
+                let socket = oldest.port.name();
+                tracing::warn!(socket, "incomplete messages fill their budget: a client is cut");
                 oldest.cut.cancel();
             }
         }
@@ -244,16 +245,13 @@ impl Registry {
             tracing::warn!(socket = connection.port.name(), behind, "a client that does not read is cut");
             connection.cut.cancel();
         } else if total > self.limits.outboxes + size {
-            let last = lock(&self.connections)
-                .values()
-                .filter(|c| !c.cut.is_cancelled())
-                .max_by_key(|c| c.outbox.behind())
-                .cloned();
-            if let Some(last) = last.filter(|c| c.outbox.behind() > self.limits.window) {
-                tracing::warn!(
-                    socket = last.port.name(),
-                    "clients that do not read fill the common budget: the last is cut"
-                );
+            let live: Vec<_> =
+                lock(&self.connections).values().filter(|c| !c.cut.is_cancelled()).cloned().collect();
+            let waiting: usize = live.iter().map(|c| c.outbox.behind()).sum();
+            let last = live.iter().max_by_key(|c| c.outbox.behind());
+            if let Some(last) = last.filter(|_| waiting > self.limits.outboxes) {
+                let socket = last.port.name();
+                tracing::warn!(socket, "clients that do not read fill the common budget: the last is cut");
                 last.cut.cancel();
             }
         }
@@ -382,5 +380,210 @@ impl Connection {
     /// It takes part in flushes.
     pub(crate) fn is_joined(&self) -> bool {
         self.joined.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn registry() -> Registry {
+        Registry::new(Limits {
+            connections: 3,
+            incoming: 4 * MODEST,
+            outbox: 100,
+            outboxes: 250,
+            window: 10,
+            crawl: 5,
+            patience: Duration::from_millis(20),
+            ..Limits::DEFAULT
+        })
+    }
+
+    fn subscriber(registry: &Registry) -> Arc<Connection> {
+        let connection = registry.admit(Port::Iopub, Bytes::new()).unwrap();
+        connection.has_spoken();
+        connection
+    }
+
+    fn send(registry: &Registry, connection: &Connection, bytes: usize) {
+        registry.send(connection, vec![0; bytes].into());
+    }
+
+    fn take(registry: &Registry, connection: &Connection, bytes: usize) {
+        registry.took(connection.outbox.take(|_| Ok(bytes)).unwrap());
+    }
+
+    #[test]
+    fn a_full_socket_drops_the_oldest_silent_stranger_and_never_a_client() {
+        let registry = registry();
+        let client = registry.admit(Port::Shell, "client".into()).unwrap();
+        client.has_spoken();
+        registry.trust(client.id);
+        let talking = registry.admit(Port::Shell, "".into()).unwrap();
+        talking.has_spoken();
+        let silent = registry.admit(Port::Shell, "".into()).unwrap();
+        let next = registry.admit(Port::Shell, "".into()).unwrap();
+        assert!(silent.cut.is_cancelled() && !talking.cut.is_cancelled());
+        next.has_spoken();
+        registry.admit(Port::Shell, "client".into()).unwrap();
+        assert!(talking.cut.is_cancelled() && !client.cut.is_cancelled());
+    }
+
+    #[test]
+    fn subscribers_keep_their_place_against_newcomers() {
+        let registry = registry();
+        let there: Vec<_> = (0..3).map(|_| subscriber(&registry)).collect();
+        assert!(registry.admit(Port::Iopub, Bytes::new()).is_none());
+        assert!(there.iter().all(|c| !c.cut.is_cancelled()));
+        registry.remove(&there[0]);
+        assert!(registry.admit(Port::Iopub, Bytes::new()).is_some());
+    }
+
+    #[test]
+    fn a_reply_goes_to_the_connection_that_asked_else_to_the_newest_of_the_same_client() {
+        let registry = registry();
+        let admit = |port, claimed: &'static str| {
+            let connection = registry.admit(port, claimed.into()).unwrap();
+            registry.accepted(connection.id);
+            connection
+        };
+        let asked = admit(Port::Shell, "me");
+        let again = admit(Port::Shell, "me");
+        let stranger = admit(Port::Shell, "");
+        admit(Port::Control, "me");
+        let route = || registry.route(Port::Shell, asked.id, b"me");
+        assert_eq!(route(), Some(asked.id));
+        registry.remove(&asked);
+        assert_eq!(route(), Some(again.id));
+        let thief = admit(Port::Shell, "me");
+        assert_eq!(route(), Some(thief.id), "the newest");
+        registry.trust(again.id);
+        assert_eq!(route(), Some(again.id), "one that knows the key before one that may not");
+        assert_eq!(registry.route(Port::Shell, asked.id, b""), None, "no identity is nobody's");
+        registry.remove(&again);
+        registry.remove(&thief);
+        assert_eq!(route(), None);
+        assert!(!stranger.cut.is_cancelled());
+    }
+
+    #[test]
+    fn the_message_that_has_been_incomplete_longest_makes_room() {
+        let registry = registry();
+        let first = registry.admit(Port::Shell, Bytes::new()).unwrap();
+        let second = registry.admit(Port::Shell, Bytes::new()).unwrap();
+        let small = registry.admit(Port::Control, Bytes::new()).unwrap();
+        registry.hold_incoming(&small, MODEST);
+        registry.hold_incoming(&first, 2 * MODEST);
+        registry.hold_incoming(&second, MODEST);
+        assert!(!first.cut.is_cancelled());
+        registry.hold_incoming(&second, 2 * MODEST);
+        assert!(first.cut.is_cancelled() && !second.cut.is_cancelled() && !small.cut.is_cancelled());
+        for connection in [&first, &second, &small] {
+            registry.remove(connection);
+        }
+        assert_eq!(registry.incoming.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_client_above_its_budget_is_cut_but_one_large_message_passes() {
+        let registry = registry();
+        let client = subscriber(&registry);
+        send(&registry, &client, 150);
+        assert!(!client.cut.is_cancelled(), "nothing waited before it");
+        send(&registry, &client, 1);
+        assert!(client.cut.is_cancelled());
+        registry.remove(&client);
+        assert_eq!(registry.outgoing.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn the_common_budget_is_at_the_expense_of_the_one_furthest_behind() {
+        let registry = registry();
+        let clients: Vec<_> = (0..3).map(|_| subscriber(&registry)).collect();
+        for (client, bytes) in clients.iter().zip([99, 90, 60]) {
+            send(&registry, client, bytes);
+        }
+        // What was cut counts no longer, though its task has not ended yet.
+        for _ in 0..10 {
+            send(&registry, &clients[2], 3);
+        }
+        let cut: Vec<_> = clients.iter().map(|c| c.cut.is_cancelled()).collect();
+        assert_eq!(cut, [true, false, false]);
+    }
+
+    #[tokio::test]
+    async fn the_pace_is_that_of_the_fastest_subscriber() {
+        let registry = registry();
+        let (fast, stalled) = (subscriber(&registry), subscriber(&registry));
+        send(&registry, &fast, 40);
+        send(&registry, &stalled, 40);
+        let pace = registry.pace();
+        tokio::pin!(pace);
+        assert!(futures_util::poll!(&mut pace).is_pending());
+        take(&registry, &fast, 20);
+        assert!(futures_util::poll!(&mut pace).is_pending());
+        take(&registry, &fast, 15);
+        pace.await;
+        assert!(!registry.unpaced.load(Ordering::Relaxed));
+    }
+
+    #[tokio::test]
+    async fn when_nobody_moves_nobody_is_waited_for_until_one_has_caught_up() {
+        let registry = registry();
+        let stalled = subscriber(&registry);
+        send(&registry, &stalled, 40);
+        registry.pace().await;
+        assert!(registry.unpaced.load(Ordering::Relaxed));
+        let next = registry.pace();
+        tokio::pin!(next);
+        assert!(futures_util::poll!(&mut next).is_ready(), "the next message does not wait at all");
+        take(&registry, &stalled, 35);
+        registry.pace().await;
+        assert!(!registry.unpaced.load(Ordering::Relaxed));
+    }
+
+    #[tokio::test]
+    async fn a_subscriber_that_leaves_is_not_waited_for() {
+        let registry = registry();
+        let subscriber = subscriber(&registry);
+        send(&registry, &subscriber, 40);
+        let pace = registry.pace();
+        tokio::pin!(pace);
+        assert!(futures_util::poll!(&mut pace).is_pending());
+        registry.remove(&subscriber);
+        assert!(futures_util::poll!(&mut pace).is_ready());
+    }
+
+    #[tokio::test]
+    async fn a_flush_waits_for_readers_and_gives_up_on_others() {
+        let registry = registry();
+        let (reading, stalled) = (subscriber(&registry), subscriber(&registry));
+        let flush = registry.next_flush();
+        for connection in [&reading, &stalled] {
+            send(&registry, connection, 40);
+            registry.mark(connection, flush);
+        }
+        let flushed = registry.flushed(flush, vec![reading.clone(), stalled.clone()]);
+        tokio::pin!(flushed);
+        assert!(futures_util::poll!(&mut flushed).is_pending());
+        take(&registry, &reading, 40);
+        flushed.await;
+        assert_eq!((reading.outbox.flushed(), stalled.outbox.flushed()), (flush, 0));
+    }
+
+    #[tokio::test]
+    async fn a_question_waits_for_the_connection_that_is_just_being_opened() {
+        let registry = registry();
+        let none = registry.claiming(Port::Stdin, b"me", Duration::from_millis(1)).await;
+        assert!(none.is_empty());
+        let claiming = registry.claiming(Port::Stdin, b"me", Duration::from_secs(30));
+        tokio::pin!(claiming);
+        assert!(futures_util::poll!(&mut claiming).is_pending());
+        let connection = registry.admit(Port::Stdin, "me".into()).unwrap();
+        registry.accepted(connection.id);
+        assert_eq!(claiming.await, [connection.id]);
     }
 }

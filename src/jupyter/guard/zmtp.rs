@@ -266,3 +266,185 @@ pub(crate) fn split_first(message: &Bytes) -> Option<(Bytes, Bytes)> {
     let end = header.checked_add(usize::try_from(length).ok()?)?;
     (end <= message.len()).then(|| (message.slice(header..end), message.slice(end..)))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CAPS: Caps = Caps { bytes: 2000, frames: 4 };
+
+    /// Feeds bytes in pieces cut at these lengths, as a connection would; what came out, and the most memory
+    /// that the buffer ever had.
+    fn feed(bytes: &[u8], cuts: &[usize]) -> (Vec<Unit>, Option<Violation>, usize) {
+        let mut splitter = Splitter::new(CAPS);
+        let (mut units, mut buffer, mut most) = (Vec::new(), BytesMut::new(), 0);
+        let mut rest = bytes;
+        let mut cuts = cuts.iter().copied().chain(std::iter::repeat(usize::MAX));
+        while !rest.is_empty() {
+            let (piece, after) = rest.split_at(cuts.next().unwrap().clamp(1, rest.len()));
+            rest = after;
+            buffer.extend_from_slice(piece);
+            most = most.max(buffer.len());
+            loop {
+                match splitter.next(&mut buffer) {
+                    Ok(Some(unit)) => units.push(unit),
+                    Ok(None) => break,
+                    Err(violation) => return (units, Some(violation), most),
+                }
+            }
+        }
+        (units, None, most)
+    }
+
+    fn wire(frames: &[Vec<u8>]) -> BytesMut {
+        let mut bytes = BytesMut::new();
+        for (i, body) in frames.iter().enumerate() {
+            bytes.unsplit(frame(u8::from(i + 1 < frames.len()), body));
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_ready_command_is_read_and_written() {
+        let bytes = ready(b"DEALER", b"someone");
+        let (units, violation, _) = feed(&bytes, &[]);
+        assert_eq!(violation, None);
+        let [Unit::Command(body)] = units.as_slice() else { panic!("{units:?}") };
+        let expected = Ready { socket_type: "DEALER".into(), identity: "someone".into() };
+        assert_eq!(Ready::parse(body), Ok(expected));
+    }
+
+    #[test]
+    fn a_long_identity_makes_a_long_command_that_is_still_read() {
+        let (units, ..) = feed(&ready(b"DEALER", &[7; 255]), &[1; 400]);
+        let [Unit::Command(body)] = units.as_slice() else { panic!("{units:?}") };
+        assert_eq!(Ready::parse(body).unwrap().identity.len(), 255);
+        let (units, ..) = feed(&ready(b"DEALER", &[7; 256]), &[]);
+        let [Unit::Command(body)] = units.as_slice() else { panic!("{units:?}") };
+        assert_eq!(Ready::parse(body), Err(Violation::Command));
+    }
+
+    #[test]
+    fn lengths_above_the_cap_are_refused_when_their_header_arrives() {
+        for length in [2000, 1 << 31, 1 << 61, u64::MAX >> 1, u64::MAX] {
+            let header = [&[LONG][..], &u64::to_be_bytes(length)].concat();
+            assert_eq!(feed(&header, &[1; 9]).1, Some(Violation::TooLong), "{length}");
+            let command = [&[LONG | COMMAND][..], &u64::to_be_bytes(length)].concat();
+            assert_eq!(feed(&command, &[]).1, Some(Violation::TooLong), "{length}");
+        }
+        // Frames that are short enough one by one, but not together.
+        let many = wire(&[vec![1; 900], vec![2; 900], vec![3; 900]]);
+        assert_eq!(feed(&many, &[]).1, Some(Violation::TooLong));
+    }
+
+    #[test]
+    fn too_many_frames_unknown_flags_and_misplaced_commands_are_refused() {
+        assert_eq!(feed(&wire(&vec![Vec::new(); 5]), &[]).1, Some(Violation::TooManyFrames));
+        assert_eq!(feed(&wire(&vec![Vec::new(); 4]), &[]).1, None);
+        assert_eq!(feed(&[8, 0], &[]).1, Some(Violation::Flags));
+        assert_eq!(feed(&[COMMAND | MORE, 0], &[]).1, Some(Violation::Command));
+        assert_eq!(feed(&[MORE, 1, b'x', COMMAND, 0], &[]).1, Some(Violation::Command));
+    }
+
+    #[test]
+    fn nonsense_is_refused_at_the_byte_that_shows_it() {
+        let good = greeting();
+        for length in 0..=GREETING {
+            assert_eq!(check_greeting(&good[..length]), Ok(()));
+        }
+        assert_eq!(check_greeting(b"G"), Err(Violation::Greeting));
+        let mut version_two = good;
+        version_two[10] = 2;
+        assert_eq!(check_greeting(&version_two[..11]), Err(Violation::Greeting));
+        let mut curve = good;
+        curve[12..17].copy_from_slice(b"CURVE");
+        assert_eq!(check_greeting(&curve), Err(Violation::Mechanism));
+        let mut longer = good;
+        longer[16] = b'2';
+        assert_eq!(check_greeting(&longer), Err(Violation::Mechanism));
+    }
+
+    #[test]
+    fn a_ping_is_answered_with_its_context() {
+        let pong = pong(b"\x04PING\0\x0acontext").unwrap();
+        assert_eq!(&pong[..], b"\x04\x0c\x04PONGcontext");
+        for other in [&b""[..], b"\x04PING", b"\x04PING\0", b"\x05READY\0\0"] {
+            assert_eq!(super::pong(other), None);
+        }
+    }
+
+    #[test]
+    fn the_first_frame_is_split_off() {
+        let long = vec![7; 300];
+        let message = wire(&[long.clone(), b"rest".to_vec()]).freeze();
+        let (first, rest) = split_first(&message).unwrap();
+        assert_eq!(first, long);
+        assert_eq!(rest, b"\0\x04rest"[..]);
+        assert_eq!(split_first(&Bytes::from_static(&[LONG, 255, 255, 255, 255, 255, 255, 255, 255])), None);
+    }
+
+    proptest! {
+        #[test]
+        fn messages_come_out_whole_however_they_are_cut(
+            messages in prop::collection::vec(
+                prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 1..4), 0..6),
+            cuts in prop::collection::vec(1usize..50, 0..200),
+        ) {
+            let expected: Vec<Bytes> = messages.iter().map(|m| wire(m).freeze()).collect();
+            let (units, violation, _) = feed(&expected.concat(), &cuts);
+            prop_assert_eq!(violation, None);
+            let got: Vec<Bytes> = units.into_iter().map(|unit| match unit {
+                Unit::Message(bytes) | Unit::Command(bytes) => bytes,
+            }).collect();
+            prop_assert_eq!(got, expected);
+        }
+
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+        #[test]
+        fn arbitrary_bytes_never_panic_and_nothing_above_the_cap_is_held(
+            bytes in prop::collection::vec(prop_oneof![0u8..8, any::<u8>()], 0..3000),
+            cuts in prop::collection::vec(1usize..50, 0..200),
+        ) {
+            let mut splitter = Splitter::new(CAPS);
+            let mut buffer = BytesMut::new();
+            let mut rest = &bytes[..];
+            let mut cuts = cuts.into_iter().chain(std::iter::repeat(50));
+            'connection: while !rest.is_empty() {
+                let (piece, after) = rest.split_at(cuts.next().unwrap().min(rest.len()));
+                rest = after;
+                buffer.extend_from_slice(piece);
+                loop {
+                    match splitter.next(&mut buffer) {
+                        Ok(Some(Unit::Message(message))) => {
+                            prop_assert!(message.len() <= CAPS.bytes);
+                            let _ = split_first(&message);
+                        }
+                        Ok(Some(Unit::Command(body))) => {
+                            let _ = (Ready::parse(&body), pong(&body));
+                        }
+                        Ok(None) => break,
+                        Err(_) => break 'connection,
+                    }
+                }
+                // What waits is one incomplete message and at most one piece beyond it.
+                prop_assert!(buffer.len() <= CAPS.bytes + 50, "{}", buffer.len());
+                prop_assert!(splitter.wanted() <= CAPS.bytes.max(MAX_COMMAND) + 9);
+            }
+        }
+
+        #[test]
+        fn arbitrary_greetings_and_commands_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            let _ = check_greeting(&bytes);
+            let body = Bytes::from([&b"\x05READY"[..], &bytes].concat());
+            let _ = Ready::parse(&body);
+            let _ = split_first(&Bytes::from(bytes));
+        }
+    }
+}

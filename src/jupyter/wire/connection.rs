@@ -192,3 +192,79 @@ impl ConnectionInfo {
         self.ports[port as usize]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(content: &[u8]) -> Result<ConnectionInfo, String> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), content).unwrap();
+        ConnectionInfo::from_file(file.path()).map_err(|e| e.to_string())
+    }
+
+    fn valid() -> Value {
+        json!({
+            "shell_port": 1001, "iopub_port": 1002, "stdin_port": 1003, "control_port": 1004, "hb_port": 1005,
+            "ip": "127.0.0.1", "key": "secret", "transport": "tcp", "signature_scheme": "hmac-sha256",
+            "kernel_name": "cellblock", "jupyter_session": "a notebook"
+        })
+    }
+
+    fn with(field: &str, value: Value) -> Result<ConnectionInfo, String> {
+        let mut file = valid();
+        file[field] = value;
+        read(file.to_string().as_bytes())
+    }
+
+    #[test]
+    fn a_file_as_jupyter_writes_it_is_understood() {
+        let info = read(valid().to_string().as_bytes()).unwrap();
+        assert_eq!(info.transport, Transport::Tcp);
+        let ports = Port::ALL.map(|port| info.port(port));
+        assert_eq!(ports, [1001, 1002, 1003, 1004, 1005]);
+        assert_eq!(info.key.reveal(), "secret");
+        assert_eq!(info.kernel_name.as_deref(), Some("cellblock"));
+        assert!(!format!("{info:?}").contains("secret"));
+        assert_eq!(with("transport", json!("ipc")).unwrap().transport, Transport::Ipc);
+    }
+
+    #[test]
+    fn errors_name_the_file_the_field_and_the_remedy() {
+        let missing = ConnectionInfo::from_file(Path::new("/nowhere/kernel.json")).unwrap_err().to_string();
+        assert!(missing.contains("/nowhere/kernel.json") && missing.contains("-f"), "{missing}");
+        assert!(read(b"not json").unwrap_err().contains("not a connection file"));
+        assert!(read(b"{}").unwrap_err().contains("missing field"));
+        for (field, value, needles) in [
+            ("transport", json!("udp"), ["udp", "tcp"]),
+            ("signature_scheme", json!("hmac-md5"), ["hmac-md5", "hmac-sha256"]),
+            ("shell_port", json!(0), ["shell_port", "1 to 65535"]),
+            ("hb_port", json!(70000), ["hb_port", "70000"]),
+            ("control_port", json!("1"), ["control_port", "number"]),
+            ("iopub_port", json!(-1), ["iopub_port", "-1"]),
+            ("stdin_port", json!(1001), ["1001", "different"]),
+            ("ip", json!(""), ["ip", "address"]),
+        ] {
+            let error = with(field, value).unwrap_err();
+            assert!(needles.iter().all(|needle| error.contains(needle)), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_far_too_large_is_not_read() {
+        assert!(read(&vec![b' '; 2 << 20]).unwrap_err().contains("bytes"));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn arbitrary_files_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert!(read(&bytes).is_err());
+        }
+    }
+}

@@ -179,3 +179,66 @@ fn json(value: &impl serde::Serialize) -> Bytes {
     // `to_vec` fails only for maps with keys that are not strings and for failing writers.
     serde_json::to_vec(value).map_or_else(|_| Bytes::from_static(b"{}"), Bytes::from)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn hex(signer: &Signer, parts: [&[u8]; 4]) -> String {
+        String::from_utf8(signer.signature(&parts).to_vec()).unwrap()
+    }
+
+    #[test]
+    fn signatures_are_those_of_the_standard() {
+        // RFC 4231, test cases 1 (a short key) and 6 (a key longer than a block), as far as the keys are text.
+        let signer = Signer::new(&Secret::new("Jefe"));
+        assert_eq!(
+            hex(&signer, [b"what do ya want ", b"for ", b"nothing", b"?"]),
+            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
+        );
+        let long = "k".repeat(131);
+        let mut plain = Hmac::<Sha256>::new_from_slice(long.as_bytes()).unwrap();
+        plain.update(b"text");
+        let expected = plain.finalize().into_bytes();
+        let got = hex(&Signer::new(&Secret::new(long)), [b"te", b"", b"x", b"t"]);
+        assert_eq!(unhex(got.as_bytes()), Some(expected.into()));
+    }
+
+    #[test]
+    fn a_signature_has_one_spelling() {
+        let signer = Signer::new(&Secret::new("key"));
+        let parts: [&[u8]; 4] = [b"{}"; 4];
+        let signature = signer.signature(&parts);
+        assert!(signer.verify(&signature, &parts).is_ok());
+        assert!(signer.verify(&signature.to_ascii_uppercase(), &parts).is_err());
+        assert!(signer.verify(&signature[1..], &parts).is_err());
+        assert!(signer.verify(b"", &parts).is_err());
+    }
+
+    #[test]
+    fn message_ids_are_unique_within_a_session_and_sessions_differ() {
+        let signer = Signer::new(&Secret::new(""));
+        let again = signer.clone();
+        let ids = [signer.header("a").msg_id, again.header("a").msg_id, signer.header("b").msg_id];
+        assert!(ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2]);
+        assert_ne!(Signer::new(&Secret::new("")).session(), signer.session());
+    }
+
+    #[test]
+    fn the_key_is_never_printed() {
+        let signer = Signer::new(&Secret::new("hush"));
+        assert!(!format!("{signer:?}").contains("hush"));
+    }
+
+    #[test]
+    fn a_message_without_parent_has_an_empty_parent_header() {
+        let frames = Signer::new(&Secret::new("")).seal(None, "t", &json!({}), &Map::new(), Vec::new());
+        assert_eq!(frames.as_slice()[3], "{}");
+        assert_eq!(frames.as_slice()[4], "{}");
+        assert!(frames.size() > 100);
+    }
+}
