@@ -179,6 +179,8 @@ impl<T> Dispatch<T> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     type Row = (Input<&'static str>, Vec<Action<&'static str>>);
@@ -295,5 +297,76 @@ mod tests {
             (Input::Failed, vec![]),
             (Input::Finished, vec![]),
         ]);
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Arrive(Kind),
+        Fail,
+        Finish,
+        Overdue(Ticket),
+        Interrupt,
+        Shutdown,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => prop_oneof![Just(CELL), Just(LENIENT), Just(Kind::Impatient), Just(Kind::Patient)].prop_map(Step::Arrive),
+            1 => Just(Step::Fail),
+            4 => Just(Step::Finish),
+            1 => (0..20u64).prop_map(Step::Overdue),
+            1 => Just(Step::Interrupt),
+            1 => prop_oneof![9 => Just(Step::Interrupt), 1 => Just(Step::Shutdown)],
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_happens_every_request_is_answered_once_and_one_runs_at_a_time(
+            steps in proptest::collection::vec(step(), 0..60)
+        ) {
+            let mut dispatch = Dispatch::new();
+            let (mut arrived, mut answered, mut running) = (0_u32, Vec::new(), false);
+            let mut take = |actions: Vec<Action<u32>>, running: &mut bool| {
+                for action in actions {
+                    match action {
+                        Action::Run(item) => {
+                            assert!(!*running, "{item} runs beside another");
+                            *running = true;
+                            answered.push(item);
+                        }
+                        Action::Abort(item, _) | Action::Expire(item) => answered.push(item),
+                        Action::Cancel => assert!(*running, "nothing to cancel"),
+                        Action::Wait(_) => {}
+                    }
+                }
+            };
+            for step in steps {
+                let input = match step {
+                    Step::Arrive(kind) => {
+                        arrived += 1;
+                        Input::Arrived(arrived, kind)
+                    }
+                    // These two come from what runs.
+                    Step::Fail | Step::Finish if !running => continue,
+                    Step::Fail => Input::Failed,
+                    Step::Finish => {
+                        running = false;
+                        Input::Finished
+                    }
+                    Step::Overdue(ticket) => Input::Overdue(ticket),
+                    Step::Interrupt => Input::Interrupt,
+                    Step::Shutdown => Input::Shutdown,
+                };
+                take(dispatch.step(input), &mut running);
+            }
+            while running {
+                running = false;
+                take(dispatch.step(Input::Finished), &mut running);
+            }
+            answered.sort_unstable();
+            prop_assert_eq!(answered, (1..=arrived).collect::<Vec<_>>());
+            prop_assert_eq!(dispatch.waiting(), 0);
+        }
     }
 }

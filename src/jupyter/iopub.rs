@@ -154,7 +154,7 @@ impl Iopub {
 impl Queue {
     fn push(&mut self, parent: &Parent, message: Broadcast, chunk: usize) {
         match message {
-            Broadcast::Stream { stream, text } => self.push_text(parent, stream, &text, chunk),
+            Broadcast::Stream { stream, text } => self.push_text(parent, stream, text, chunk),
             message => {
                 self.bytes += message.size();
                 self.items.push_back(Item::Message(parent.clone(), message));
@@ -163,8 +163,8 @@ impl Queue {
     }
 
     /// Joins a text with the last message when that is of the same run and stream; splits what is too long.
-    fn push_text(&mut self, parent: &Parent, stream: Stream, text: &str, chunk: usize) {
-        let mut rest = text;
+    fn push_text(&mut self, parent: &Parent, stream: Stream, text: String, chunk: usize) {
+        let mut rest = text.as_str();
         if let Some(Item::Message(owner, Broadcast::Stream { stream: last, text: tail })) =
             self.items.back_mut()
             && *last == stream
@@ -174,6 +174,11 @@ impl Queue {
             tail.push_str(&rest[..fits]);
             self.bytes += fits;
             rest = &rest[fits..];
+        } else if !text.is_empty() && text.len() <= chunk {
+            let message = Broadcast::Stream { stream, text };
+            self.bytes += message.size();
+            self.items.push_back(Item::Message(parent.clone(), message));
+            return;
         }
         while !rest.is_empty() {
             let fits = rest.floor_char_boundary(chunk);

@@ -532,4 +532,21 @@ mod tests {
     fn is_complete_has_a_status_of_its_own() {
         assert_eq!(content(&Ok(IsCompleteReply::unknown())), json!({"status": "unknown"}));
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_content_of_any_request_is_fatal(text in ".*", number in proptest::prelude::any::<i64>()) {
+            for content in [
+                json!({"code": text, "cursor_pos": number, "silent": number, "hist_access_type": text}),
+                json!({"code": number, "comm_id": number, "restart": text}),
+                json!([text, number]),
+                json!(text),
+            ] {
+                for kind in ["execute", "complete", "inspect", "is_complete", "history", "shutdown", "comm_info", &text] {
+                    let _ = Incoming::read(&format!("{kind}_request"), content.clone());
+                }
+                let _ = Incoming::read("comm_open", content);
+            }
+        }
+    }
 }

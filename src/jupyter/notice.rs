@@ -37,7 +37,9 @@ impl Style {
     fn patience(self) -> Duration {
         match self {
             Style::InPlace => Duration::from_millis(400),
-            Style::Lines | Style::DropIn => Duration::from_secs(1),
+            Style::Lines => Duration::from_secs(1),
+            // Longer than a sandbox takes to start on a busy machine: a drop-in notebook stays as it was.
+            Style::DropIn => Duration::from_secs(2),
         }
     }
 
