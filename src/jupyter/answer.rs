@@ -157,45 +157,65 @@ impl Growing {
         let stretch = u32::try_from(length / STRETCH).unwrap_or(u32::MAX).saturating_add(1);
         self.due = now + INTERVAL.saturating_mul(stretch);
         self.changed = false;
-        self.display(Map::new())
+        self.display(None)
     }
 
     /// The final state; nothing when the reply is complete and empty, as it is before a tool call.
     fn last(mut self, ending: &Ending, usage: Option<&Usage>) -> Option<Broadcast> {
         let empty = self.text.is_empty() && self.reasoning.is_empty();
         let metadata = metadata(&self.model, ending, usage);
-        (!empty).then(|| self.display(metadata))
+        (!empty).then(|| self.display(Some(metadata)))
     }
 
-    fn display(&mut self, metadata: Map<String, Value>) -> Broadcast {
+    /// The reply as it is now; `own` is saved with the output.
+    fn display(&mut self, own: Option<Value>) -> Broadcast {
         let mut data = Map::new();
         data.insert("text/markdown".into(), self.markdown().into());
         data.insert("text/plain".into(), self.text.clone().into());
-        // The model's text is hostile; the metadata is the kernel's own.
-        let (data, id) = (Bundle::sanitised(data, Map::new()).data().clone(), self.id.clone());
+        let mut bundle = Bundle::sanitised(data, Map::new());
+        if let Some(own) = own {
+            bundle = bundle.with_metadata("cellblock", own);
+        }
+        let id = self.id.clone();
         if std::mem::replace(&mut self.shown, true) {
-            Broadcast::Update { data, metadata, id }
+            Broadcast::Update { bundle, id }
         } else {
-            Broadcast::Display { data, metadata, id: Some(id) }
+            Broadcast::Display { bundle, id: Some(id) }
         }
     }
 
-    /// The text, after its collapsed reasoning. The reasoning is escaped and preformatted: an open fence
-    /// or a closing tag in it must not reach the reply behind it.
+    /// The text, after its collapsed reasoning.
     fn markdown(&self) -> String {
         if self.reasoning.is_empty() {
             return self.text.clone();
         }
-        let reasoning = notice::escape(self.reasoning.trim());
-        let mut markdown = String::with_capacity(reasoning.len() + self.text.len() + 80);
-        // Writing to a string does not fail.
-        let _ = write!(
-            markdown,
-            "<details><summary>Reasoning</summary>\n\n<pre>{reasoning}</pre>\n\n</details>\n\n{}",
-            self.text
-        );
-        markdown
+        let reasoning = inert(self.reasoning.trim());
+        format!("<details><summary>Reasoning</summary>\n\n{reasoning}\n\n</details>\n\n{}", self.text)
     }
+}
+
+/// Text that shows as itself within Markdown: neither an open fence nor a closing tag in the reasoning
+/// reaches the reply behind it.
+fn inert(text: &str) -> String {
+    let mut inert = String::with_capacity(text.len() + text.len() / 2);
+    for (number, line) in text.lines().enumerate() {
+        if number > 0 {
+            // Also for empty lines, which would end the paragraph.
+            inert.push_str("<br>\n");
+        }
+        let indented = line.len() - line.trim_start().len();
+        for (at, c) in line.char_indices() {
+            if at < indented {
+                inert.push_str("&nbsp;");
+            } else if c.is_ascii_punctuation() {
+                // Writing to a string does not fail.
+                let _ = write!(inert, "&#{};", u32::from(c));
+            } else {
+                inert.push(c);
+            }
+        }
+    }
+    inert
 }
 
 impl Line {
@@ -230,7 +250,7 @@ impl Line {
 }
 
 /// What is saved with the finished output.
-fn metadata(model: &str, ending: &Ending, usage: Option<&Usage>) -> Map<String, Value> {
+fn metadata(model: &str, ending: &Ending, usage: Option<&Usage>) -> Value {
     let ending = match ending {
         Ending::Complete => "complete",
         Ending::Interrupted => "interrupted",
@@ -245,7 +265,7 @@ fn metadata(model: &str, ending: &Ending, usage: Option<&Usage>) -> Map<String, 
         own.insert("duration_s".into(), seconds(usage.duration).into());
         own.insert("first_token_s".into(), usage.first_token.map(seconds).into());
     }
-    Map::from_iter([("cellblock".to_owned(), own.into())])
+    own.into()
 }
 
 /// Seconds to the millisecond.
@@ -274,8 +294,8 @@ mod tests {
 
     fn markdown(shown: &Broadcast) -> &str {
         match shown {
-            Broadcast::Display { data, .. } | Broadcast::Update { data, .. } => {
-                data["text/markdown"].as_str().unwrap_or_default()
+            Broadcast::Display { bundle, .. } | Broadcast::Update { bundle, .. } => {
+                bundle.data()["text/markdown"].as_str().unwrap_or_default()
             }
             other => panic!("{other:?}"),
         }
@@ -296,14 +316,14 @@ mod tests {
         assert!(matches!(&shown[0], Broadcast::Display { id: Some(name), .. } if *name == id));
         assert_eq!(markdown(&shown[0]), "w0 ", "the first word is shown at once");
         let last = answers.take(end(&id, Ending::Complete), start + Duration::from_secs(2));
-        let [Broadcast::Update { data, metadata, id: name }] = last.as_slice() else { panic!("{last:?}") };
+        let [Broadcast::Update { bundle, id: name }] = last.as_slice() else { panic!("{last:?}") };
         assert_eq!(
-            (data["text/markdown"].as_str(), data["text/plain"].as_str()),
+            (bundle.data()["text/markdown"].as_str(), bundle.data()["text/plain"].as_str()),
             (Some(&*whole), Some(&*whole))
         );
         assert_eq!(*name, id);
         assert_eq!(
-            Value::Object(metadata.clone()),
+            Value::Object(bundle.metadata().clone()),
             json!({"cellblock": {
                 "model": "openai/x", "ending": "complete", "duration_s": 1.234, "first_token_s": 0.2,
                 "usage": {"input_tokens": 12, "output_tokens": 34},
@@ -345,12 +365,14 @@ mod tests {
         answers.take(text(&id, "Yes."), now);
         let shown = answers.take(end(&id, Ending::Complete), now);
         let markdown = markdown(&shown[0]);
-        assert!(
-            markdown.starts_with("<details><summary>Reasoning</summary>\n\n<pre>&lt;/details&gt;"),
-            "{markdown}"
-        );
-        assert!(markdown.ends_with("1 &lt; 2</pre>\n\n</details>\n\nYes."), "{markdown}");
-        let Broadcast::Update { data, .. } = &shown[0] else { panic!("{shown:?}") };
+        let (reasoning, reply) = markdown.rsplit_once("</details>").unwrap_or_default();
+        assert_eq!(reply, "\n\nYes.");
+        let lines = reasoning.strip_prefix("<details><summary>Reasoning</summary>\n\n").unwrap_or_default();
+        let shown_lines = lines.trim_end().replace("<br>\n", "\n");
+        assert!(!shown_lines.contains(['<', '`', '>']), "{markdown}");
+        assert!(shown_lines.contains("details&") && shown_lines.contains("python\n1 &"), "{markdown}");
+        let Broadcast::Update { bundle, .. } = &shown[0] else { panic!("{shown:?}") };
+        let data = bundle.data();
         assert_eq!(data["text/plain"], "Yes.");
     }
 

@@ -1,6 +1,6 @@
 //! What the kernel says to every subscriber: the messages of iopub.
 //!
-//! May import `event`. To add one: a variant, its name in [`Broadcast::msg_type`], its content in
+//! May import `event`. What is rich travels as a [`Bundle`], so nothing unsanitised can leave. To add one: a variant, its name in [`Broadcast::msg_type`], its content in
 //! [`Broadcast::content`], and its weight for the queue.
 
 use serde_json::{Map, Value, json};
@@ -39,19 +39,15 @@ pub(crate) enum Broadcast {
     },
     /// `display_data`.
     Display {
-        /// Representations by MIME type.
-        data: Map<String, Value>,
-        /// Saved with the output.
-        metadata: Map<String, Value>,
+        /// What to show, and the metadata saved with it.
+        bundle: Bundle,
         /// A name, for updates.
         id: Option<DisplayId>,
     },
     /// `update_display_data`.
     Update {
-        /// Representations by MIME type.
-        data: Map<String, Value>,
-        /// Saved with the output.
-        metadata: Map<String, Value>,
+        /// What to show, and the metadata saved with it.
+        bundle: Bundle,
         /// Which display.
         id: DisplayId,
     },
@@ -115,8 +111,8 @@ impl Broadcast {
             Broadcast::Stream { stream, text } => {
                 object([("name", stream.name().into()), ("text", text.into())])
             }
-            Broadcast::Display { data, metadata, id } => display(data, metadata, id.as_ref()),
-            Broadcast::Update { data, metadata, id } => display(data, metadata, Some(&id)),
+            Broadcast::Display { bundle, id } => display(&bundle, id.as_ref()),
+            Broadcast::Update { bundle, id } => display(&bundle, Some(&id)),
             Broadcast::Result { bundle, count } => {
                 json!({"data": bundle.data(), "metadata": bundle.metadata(), "execution_count": count})
             }
@@ -138,8 +134,9 @@ impl Broadcast {
             + match self {
                 Broadcast::Stream { text, .. } => text.len(),
                 Broadcast::ExecuteInput { code, .. } => code.len(),
-                Broadcast::Display { data, .. } | Broadcast::Update { data, .. } => strings(data),
-                Broadcast::Result { bundle, .. } => strings(bundle.data()),
+                Broadcast::Display { bundle, .. }
+                | Broadcast::Update { bundle, .. }
+                | Broadcast::Result { bundle, .. } => strings(bundle.data()),
                 Broadcast::Error(failure) => failure.traceback.iter().map(String::len).sum(),
                 Broadcast::Status(_)
                 | Broadcast::Clear { .. }
@@ -154,9 +151,9 @@ fn object<const N: usize>(members: [(&str, Value); N]) -> Value {
     Value::Object(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
-fn display(data: Map<String, Value>, metadata: Map<String, Value>, id: Option<&DisplayId>) -> Value {
+fn display(bundle: &Bundle, id: Option<&DisplayId>) -> Value {
     let transient = id.map_or_else(|| json!({}), |id| json!({"display_id": id.as_str()}));
-    object([("data", Value::Object(data)), ("metadata", Value::Object(metadata)), ("transient", transient)])
+    json!({"data": bundle.data(), "metadata": bundle.metadata(), "transient": transient})
 }
 
 /// Length of the representations; what is not text (JSON) is rarely large.

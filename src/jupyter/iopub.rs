@@ -367,8 +367,8 @@ mod tests {
         let (iopub, _task, mut seen) = start(1, false);
         let full = async {
             for _ in 0..100 {
-                let data = Map::from_iter([("text/plain".to_owned(), "x".repeat(100_000).into())]);
-                iopub.offer(&None, Broadcast::Display { data, metadata: Map::new(), id: None }).await;
+                let bundle = crate::event::Bundle::text("x".repeat(100_000));
+                iopub.offer(&None, Broadcast::Display { bundle, id: None }).await;
             }
         };
         let patience = Duration::from_millis(300);

@@ -14,10 +14,8 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::{Map, Value};
-
 use crate::event::terminal::Filter;
-use crate::event::{DisplayId, Level, Notice, Stream};
+use crate::event::{Bundle, DisplayId, Level, Notice, Stream};
 
 use super::broadcast::Broadcast;
 
@@ -130,12 +128,12 @@ impl Progress {
         match style {
             Style::Lines | Style::DropIn => line(&self.text),
             Style::InPlace => {
-                let (data, metadata) = (html(&self.text, Level::Info), Map::new());
+                let bundle = html(&self.text, Level::Info);
                 let id = self.id.clone();
                 if first {
-                    Broadcast::Display { data, metadata, id: Some(id) }
+                    Broadcast::Display { bundle, id: Some(id) }
                 } else {
-                    Broadcast::Update { data, metadata, id }
+                    Broadcast::Update { bundle, id }
                 }
             }
         }
@@ -143,11 +141,8 @@ impl Progress {
 
     /// Takes it away where that is possible.
     fn end(self, style: Style) -> Option<Broadcast> {
-        (style == Style::InPlace && self.shown.is_some()).then(|| Broadcast::Update {
-            data: representations(String::new(), String::new()),
-            metadata: Map::new(),
-            id: self.id,
-        })
+        (style == Style::InPlace && self.shown.is_some())
+            .then(|| Broadcast::Update { bundle: Bundle::trusted_html("", ""), id: self.id })
     }
 }
 
@@ -159,9 +154,7 @@ pub(crate) fn remark(style: Style, level: Level, text: &str) -> Option<Broadcast
             None
         }
         (Style::DropIn | Style::Lines, _) => Some(line(text)),
-        (Style::InPlace, level) => {
-            Some(Broadcast::Display { data: html(text, level), metadata: Map::new(), id: None })
-        }
+        (Style::InPlace, level) => Some(Broadcast::Display { bundle: html(text, level), id: None }),
     }
 }
 
@@ -176,18 +169,14 @@ fn line(text: &str) -> Broadcast {
 
 /// A remark in the front end's own colours, dark themes included. The text is escaped, so that this
 /// HTML is ours alone and needs no sanitising (which would take its style away).
-fn html(text: &str, level: Level) -> Map<String, Value> {
+fn html(text: &str, level: Level) -> Bundle {
     let colour = match level {
         Level::Info => "var(--jp-ui-font-color2, gray)",
         Level::Warning => "var(--jp-warn-color0, #b25000)",
     };
-    let escaped = escape(text.trim_end());
-    let html = format!("<div style=\"color: {colour}; white-space: pre-wrap\">{escaped}</div>");
-    representations(html, text.trim_end().to_owned())
-}
-
-fn representations(html: String, plain: String) -> Map<String, Value> {
-    Map::from_iter([("text/html".to_owned(), html.into()), ("text/plain".to_owned(), plain.into())])
+    let text = text.trim_end();
+    let html = format!("<div style=\"color: {colour}; white-space: pre-wrap\">{}</div>", escape(text));
+    Bundle::trusted_html(html, text)
 }
 
 /// Makes text mean itself in HTML, in element content and in quoted attributes.
@@ -236,7 +225,8 @@ mod tests {
         for update in updates {
             assert!(matches!(update, Broadcast::Update { id, .. } if id == first), "{update:?}");
         }
-        let Some(Broadcast::Update { data, .. }) = shown.last() else { panic!("no end") };
+        let Some(Broadcast::Update { bundle, .. }) = shown.last() else { panic!("no end") };
+        let data = bundle.data();
         assert_eq!(data["text/plain"], "");
         assert_eq!(data["text/html"], "");
     }
@@ -283,7 +273,8 @@ mod tests {
     #[test]
     fn what_a_remark_quotes_is_escaped() {
         let shown = remark(Style::InPlace, Level::Warning, "<img src=x onerror='a()'> & \"b\"");
-        let Some(Broadcast::Display { data, .. }) = shown else { panic!("{shown:?}") };
+        let Some(Broadcast::Display { bundle, .. }) = shown else { panic!("{shown:?}") };
+        let data = bundle.data();
         let html = data["text/html"].as_str().unwrap_or_default();
         assert!(html.contains("&lt;img src=x onerror=&#39;a()&#39;&gt; &amp; &quot;b&quot;"), "{html}");
         assert_eq!(data["text/plain"], "<img src=x onerror='a()'> & \"b\"");

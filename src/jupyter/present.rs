@@ -52,14 +52,8 @@ impl Presenter {
         match event {
             Event::Stream { text, .. } if text.is_empty() => Vec::new(),
             Event::Stream { stream, text } => vec![Broadcast::Stream { stream, text }],
-            Event::Display { bundle, display_id } => {
-                let (data, metadata) = (bundle.data().clone(), bundle.metadata().clone());
-                vec![Broadcast::Display { data, metadata, id: display_id }]
-            }
-            Event::UpdateDisplay { bundle, display_id } => {
-                let (data, metadata) = (bundle.data().clone(), bundle.metadata().clone());
-                vec![Broadcast::Update { data, metadata, id: display_id }]
-            }
+            Event::Display { bundle, display_id: id } => vec![Broadcast::Display { bundle, id }],
+            Event::UpdateDisplay { bundle, display_id: id } => vec![Broadcast::Update { bundle, id }],
             Event::Result { .. } if self.manner.silent => Vec::new(),
             Event::Result { bundle } => {
                 self.result =
