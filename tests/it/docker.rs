@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use cellblock::event::{Event, channel};
 use cellblock::sandbox::backend::{Backend, BackendError, Obituary};
 use cellblock::sandbox::docker::{Docker, facts};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -161,9 +162,20 @@ async fn an_image_without_python_says_so() {
 async fn an_image_that_can_not_be_pulled_says_so() {
     let name = "localhost:1/cellblock-test/nothing:here";
     let bench = Bench::with(|options| options.settings.image = Some(name.to_owned()));
-    let Err(error) = bench.docker.prepare(vec!["true".into()], None).await else { panic!("it is there") };
+    let (progress, mut shown) = channel(100);
+    let Err(error) = bench.docker.prepare(vec!["true".into()], Some(progress)).await else {
+        panic!("it is there");
+    };
     assert!(matches!(error, BackendError::Image(_)), "{error:?}");
     assert!(error.to_string().contains(name), "{error}");
+    let mut notices = Vec::new();
+    while let Some(event) = shown.recv().await {
+        let Event::Notice(notice) = event else { panic!("{event:?}") };
+        notices.push(notice);
+    }
+    assert!(notices[0].text.contains(name), "{notices:?}");
+    assert_eq!(notices.last().unwrap().text, "", "the line of progress is taken away");
+    assert!(notices.iter().all(|n| n.progress.is_some() && n.progress == notices[0].progress));
 }
 
 #[tokio::test(flavor = "multi_thread")]

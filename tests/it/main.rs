@@ -12,6 +12,7 @@ mod config;
 mod docker;
 mod doctor;
 mod engine;
+mod images;
 mod install;
 mod layering;
 mod limits;

@@ -61,6 +61,9 @@ impl DockerContainer {
     }
 
     async fn end(&self) -> Obituary {
+        if self.ending.load(Ordering::SeqCst) {
+            return Obituary::Removed;
+        }
         let over = |f: &super::watch::Fate| f.exit.is_some() || f.gone;
         let mut fate = self.watch.fate(&self.id, WORD, over).await;
         if fate.exit == Some(KILLED) && fate.out_of_memory == 0 {
@@ -72,7 +75,7 @@ impl DockerContainer {
         }
         match (fate.exit, self.memory) {
             (Some(KILLED), Some(memory)) if fate.out_of_memory > 0 => Obituary::OutOfMemory(memory),
-            (Some(code), _) if !fate.killed && !self.ending.load(Ordering::SeqCst) => Obituary::Exited(code),
+            (Some(code), _) if !fate.killed => Obituary::Exited(code),
             (Some(_), _) => Obituary::Removed,
             (None, _) => self.silent().await,
         }
