@@ -5,13 +5,13 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 
 use super::arguments::KernelOptions;
 use super::compose;
 use super::exit::CliError;
 use crate::chat::Chat;
-use crate::config::{Environment, Inputs, Loaded};
+use crate::config::{Environment, Loaded};
 use crate::engine::{Engine, Parts};
 use crate::jupyter::wire::ConnectionInfo;
 use crate::jupyter::{self, ExitReason};
@@ -22,26 +22,33 @@ use crate::sandbox::docker::Docker;
 const WORKERS: usize = 2;
 
 /// Serves one client until it ends the kernel.
-pub(super) fn run(options: &KernelOptions, environment: Environment) -> Result<ExitCode, CliError> {
-    let connection = ConnectionInfo::from_file(&options.connection_file).map_err(anyhow::Error::new)?;
+pub(super) fn run(options: &KernelOptions, environment: &Environment) -> Result<ExitCode, CliError> {
+    let connection = ConnectionInfo::from_file(&options.connection_file).map_err(|error| {
+        CliError::hinted(
+            error.into(),
+            "Jupyter writes this file and starts kernels with it: open a notebook there",
+        )
+    })?;
     let directory = Environment::working_directory()
         .context("the working directory can't be found; start Jupyter in one that exists")?;
-    let loaded = crate::config::load(&Inputs {
-        flavor: options.flavor.flavor.into(),
-        directory: directory.clone(),
-        environment: environment.clone(),
-        flags: options.set.set.clone(),
-    });
-    log_to_stderr(&loaded.settings.log.filter);
+    let loaded = super::load(options.flavor.flavor, &options.set.set, environment.clone())?;
+    log_to_stderr(&loaded.settings.log.filter, environment);
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build().context(
             "the operating system refuses the kernel's threads; a limit of processes may be reached",
         )?;
-    let reason = runtime.block_on(serve(options, &connection, loaded, &environment, &directory))?;
-    tracing::info!(?reason, "the kernel ends");
+    let reason = runtime.block_on(serve(options, &connection, loaded, environment, &directory));
     // Whatever is still blocked (a name look-up, a disk) must not keep the process.
     runtime.shutdown_background();
-    Ok(ExitCode::SUCCESS)
+    match reason? {
+        ExitReason::Disconnected => {
+            Err(anyhow!("the kernel lost its sockets; the log above says more").into())
+        }
+        reason @ (ExitReason::Shutdown { .. } | ExitReason::Terminated | ExitReason::ParentGone) => {
+            tracing::info!(?reason, "the kernel ends");
+            Ok(ExitCode::SUCCESS)
+        }
+    }
 }
 
 async fn serve(
@@ -57,6 +64,9 @@ async fn serve(
         .context("this program can't find its own path, which the reaper is started by")?;
     let sandbox = Sandbox::new(&settings.sandbox, Arc::new(Docker::new(docker)));
     let broken = loaded.problem();
+    if let Some(problem) = &broken {
+        tracing::error!("{problem}");
+    }
     // With wrong settings a limit may be missing: then nothing is started.
     if settings.sandbox.warm && broken.is_none() {
         sandbox.warm();
@@ -80,12 +90,14 @@ async fn serve(
 }
 
 /// The log goes to standard error, where Jupyter shows or keeps it.
-fn log_to_stderr(filter: &str) {
+fn log_to_stderr(filter: &str, environment: &Environment) {
     let filter = tracing_subscriber::EnvFilter::try_new(filter).unwrap_or_default();
     // A second subscriber can't be set; the first one then stays.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_ansi(std::io::stderr().is_terminal() && !environment.plain_terminal())
+        // A terminal that was closed must not cost the kernel: complaining about it would panic.
+        .log_internal_errors(false)
         .try_init();
 }

@@ -60,7 +60,7 @@ fn run(arguments: Arguments, environment: Environment) -> Result<ExitCode, CliEr
         Command::Uninstall(at) => install::uninstall(&at, &environment),
         Command::Doctor(options) => doctor::run(&options, environment),
         Command::Build(options) => build::run(&options, &environment),
-        Command::Kernel(options) => kernel::run(&options, environment),
+        Command::Kernel(options) => kernel::run(&options, &environment),
         Command::Reaper => Ok(reaper::main(std::io::stdin())),
         Command::Config(options) => show::run(&options, environment),
         Command::Completions { shell } => {

@@ -137,3 +137,19 @@ fn every_shell_gets_its_completions() {
         assert!(output.status.success() && text(&output.stdout).contains("uninstall"), "{shell}");
     }
 }
+
+#[test]
+fn a_kernel_without_a_usable_connection_file_says_who_writes_it() {
+    let home = TempDir::new().unwrap();
+    std::fs::write(home.path().join("half.json"), "{").unwrap();
+    for file in ["missing.json", "half.json"] {
+        let output = cellblock(home.path()).args(["kernel", "-f", file]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{file}");
+        let said = text(&output.stderr);
+        assert!(
+            said.starts_with("error: ") && said.contains(file) && said.contains("hint: Jupyter"),
+            "{said}"
+        );
+    }
+    assert_eq!(run(&["kernel"]).status.code(), Some(2));
+}
