@@ -39,7 +39,7 @@ fn kernel(folder: &Path, runtime: &Path) -> Chat {
         local: true,
         local_dir: Some(folder.to_owned()),
         temperature: Some(0.0),
-        max_tokens: Some(200),
+        max_tokens: Some(60),
         ..settings("")
     };
     let mut environment = ProviderEnvironment::default();

@@ -257,7 +257,7 @@ pub(crate) async fn ask_until(
         reply
     };
     let both = async { tokio::join!(asking, collecting) };
-    tokio::time::timeout(Duration::from_mins(1), both).await.expect("an end")
+    tokio::time::timeout(Duration::from_mins(5), both).await.expect("an end")
 }
 
 pub(crate) async fn ask(chat: &Chat, prompt: &str) -> (Result<Reply, ChatError>, Vec<Event>) {
