@@ -101,8 +101,8 @@ ATTACKS = [
     Attack("load-frame-form", "<iframe sandbox='allow-scripts allow-forms' srcdoc=\"<form id=f action='BEACON'></form><script>f.submit()</script>\"></iframe>"),
     Attack("load-frame-inner", "<iframe sandbox=allow-scripts srcdoc=\"<iframe src='BEACON'></iframe>\"></iframe>"),
     Attack("cover", f"<div title=cover-NAME style=\"{COVER}\">x</div>", probe=COVERED),
-    Attack("cover-absolute", "<div title=cover-NAME style=\"position:absolute;left:0;top:-500px;width:999px;height:2000px;z-index:9999\">x</div>", probe=COVERED),
-    Attack("cover-margin", "<div title=cover-NAME style=\"position:relative;margin-top:-500px;height:2000px;z-index:9999\">x</div>", probe=COVERED),
+    Attack("cover-absolute", "<div title=cover-NAME style=\"position:absolute;left:0;top:-500px;width:999px;height:2000px;z-index:9999\">x</div>", control=False, probe=COVERED),
+    Attack("cover-margin", "<div title=cover-NAME style=\"position:relative;margin-top:-500px;height:2000px;z-index:9999\">x</div>", control=False, probe=COVERED),
     Attack("cover-sheet", f"<style>.cover-sheet{{{COVER}}}</style><div title=cover-NAME class=cover-sheet>x</div>", probe=COVERED),
     Attack("cover-escapes", "<style>body > * .cover-escapes{p\\osition:fix\\65 d;left:0;top:0;width:9999px;height:99999px;z-index:99999}</style><div title=cover-NAME class=cover-escapes>x</div>", probe=COVERED),
     Attack("cover-dialog", "<div class=jp-Dialog title=NAME>x</div>", probe="!!document.querySelector('.jp-Dialog[title=NAME]')"),
@@ -128,7 +128,8 @@ ATTACKS = [
     Attack("png-markup", "AAAA\"><img src=x onerror=NOTE>", "display({'image/png': TEXT}, raw=True)", control=False),
     # Text.
     Attack("text-markup", "<img src=x onerror=NOTE>", "print(TEXT)", control=False),
-    Attack("error-markup", "<img src=x onerror=NOTE>", "try:\n raise ValueError(TEXT)\nexcept ValueError: get_ipython().showtraceback()", control=False),
+    # Must be the last: the cells after it do not run.
+    Attack("error-markup", "<img src=x onerror=NOTE>", "raise ValueError(TEXT)", control=False),
 ]
 
 REPLY_ATTACKS = [

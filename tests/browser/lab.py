@@ -67,10 +67,16 @@ class Lab:
     def __init__(self, folder: Path):
         self.folder = folder / "notebooks"
         self.folder.mkdir(parents=True)
-        settings = folder / "settings" / "@jupyterlab" / "apputils-extension"
-        settings.mkdir(parents=True)
-        # Otherwise a notification asks whether to fetch news.
-        (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false", "checkForUpdates": false}')
+        settings = {
+            # Otherwise a notification asks whether to fetch news.
+            "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+            # Cells stay in the page when they are scrolled away, so that every attack has its chance.
+            "notebook-extension/tracker": {"windowingMode": "none"},
+        }
+        for name, values in settings.items():
+            path = folder / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(values))
         self.token = uuid.uuid4().hex
         self.log = folder / "lab.log"
         env = {

@@ -31,11 +31,11 @@ def test_no_output_of_the_sandbox_reaches_the_page_the_server_or_the_net(opened,
     notebook, proof = attack(opened, beacon, kernels.python)
     assert proof.worked == set(), proof
     assert proof.odd == (), proof
-    shown = [index for index in range(len(ATTACKS)) if notebook.outputs(index)]
-    assert len(shown) == len(ATTACKS), "every attack must have shown something, or it was not tried"
+    silent = [attack.name for index, attack in enumerate(ATTACKS) if not notebook.outputs(index)]
+    assert silent == [], "every attack must have shown something, or it was not tried"
 
 
-def test_no_reply_of_a_model_reaches_the_page_the_server_or_the_net(opened, beacon, kernels, model, monkeypatch, lab):
+def test_no_reply_of_a_model_reaches_the_page_the_server_or_the_net(model, opened, beacon, kernels, monkeypatch):
     monkeypatch.setattr("scripted_model.ANSWER", reply(beacon.address))
     notebook = opened(kernels.markdown, ["Tell me something."])
     assert "markdown" in str(notebook.outputs(0)), notebook.outputs(0)
