@@ -1,6 +1,7 @@
 //! The transport against real sockets: what clients need of it, and what a hostile neighbour on the same
 //! network can do to it. Each defence is shown to matter: the attack succeeds against a bare ZeroMQ socket.
 
+mod binary;
 mod echo;
 mod load;
 
