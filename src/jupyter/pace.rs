@@ -120,12 +120,13 @@ mod tests {
         }
     }
 
-    /// Sends as fast as the pace allows; the server reads in turns of `lag`.
-    fn flood(weight: usize, count: usize, lag: Duration) -> (f64, f64, Duration) {
+    /// Sends as fast as the pace (or without one a fast kernel) allows; the server reads in turns of `lag`.
+    fn flood(paced: bool, weight: usize, count: usize, lag: Duration) -> (f64, f64, Duration) {
         let start = Instant::now();
         let (mut now, mut pace, mut server) = (start, Pace::new(start), Server::default());
         for _ in 0..count {
-            now += pace.book(now, Weight::Stream(weight));
+            let wait = pace.book(now, Weight::Stream(weight));
+            now += if paced { wait } else { Duration::from_micros(100) };
             let turns = (now - start).as_nanos() / lag.as_nanos();
             let seen = start + lag * (u32::try_from(turns).unwrap() + 1);
             server.arrived(seen, weight);
@@ -136,11 +137,17 @@ mod tests {
     #[test]
     fn a_flood_stays_below_the_servers_limits_even_when_it_reads_in_turns_of_a_second() {
         for weight in [100, 2_000, 66_000, 400_000] {
-            let (messages, bytes, took) = flood(weight, 3_000, Duration::from_secs(1));
+            let (messages, bytes, took) = flood(true, weight, 3_000, Duration::from_secs(1));
             assert!(messages <= 1_000.0, "{messages} messages/s at {weight}");
             assert!(bytes <= 1_000_000.0, "{bytes} B/s at {weight}");
             assert!(took > Duration::from_secs(3), "the test must outlast the window: {took:?}");
         }
+    }
+
+    #[test]
+    fn without_the_pace_the_same_flood_exceeds_them() {
+        let (messages, bytes, _) = flood(false, 2_000, 6_000, Duration::from_millis(10));
+        assert!(messages > 1_000.0 && bytes > 1_000_000.0, "{messages} messages/s, {bytes} B/s");
     }
 
     #[test]
