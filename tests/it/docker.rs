@@ -10,7 +10,7 @@ use cellblock::sandbox::docker::{Docker, facts};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
-use super::engine::{Bench, PATIENCE, docker, eventually, labelled, options, said};
+use super::engine::{Bench, Front, PATIENCE, docker, eventually, labelled, options, said};
 
 const CAT: [&str; 3] = [
     "python3",
@@ -213,4 +213,20 @@ async fn volumes_that_an_image_declares_are_bounded_memory() {
     let ran = bench.python("print([l for l in open('/proc/mounts') if ' /data ' in l])", |_| ()).await;
     docker(&["rmi", "-f", name]);
     assert!(ran.out.contains("tmpfs") && ran.out.contains("size=8192k"), "{ran:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_goes_away_is_told_from_a_container_that_was_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let front = Front::new(directory.path(), "/nothing");
+    let bench = Bench::with(|options| options.host = front.socket.to_str().map(str::to_owned));
+    let mut started = bench.start(&CAT, |_| ()).await;
+    front.close();
+    // Whether the stream ends or breaks, it is over.
+    let _ = tokio::time::timeout(PATIENCE, started.output.read_to_end(&mut Vec::new())).await.unwrap();
+    let end = started.container.obituary().await;
+    let Obituary::EngineGone(why) = end else { panic!("{end:?}") };
+    assert!(why.contains("front.sock"), "{why}");
+    // Its input has ended too, and so it ends by itself, with no engine to ask for it.
+    eventually("it is gone", || labelled(&bench.label()).is_empty()).await;
 }

@@ -3,8 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cellblock::config::{Flavor, SandboxSettings, Settings};
@@ -13,7 +14,9 @@ use cellblock::sandbox::docker::{Docker, Options, Prepared};
 use cellblock::sandbox::image;
 use cellblock::sandbox::reaper::{COMMAND, Program};
 use tempfile::TempDir;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 /// The longest that anything here may take; only a hang reaches it.
@@ -141,4 +144,62 @@ pub(crate) struct Ran {
     pub(crate) out: String,
     pub(crate) err: String,
     pub(crate) end: cellblock::sandbox::backend::Obituary,
+}
+
+/// A socket before the engine's that passes everything on but requests for one path: those it keeps until they
+/// are released.
+pub(crate) struct Front {
+    pub(crate) socket: PathBuf,
+    kept: Arc<Semaphore>,
+    released: Arc<Semaphore>,
+    open: CancellationToken,
+}
+
+impl Front {
+    pub(crate) fn new(directory: &Path, path: &'static str) -> Self {
+        let front = Front {
+            socket: directory.join("front.sock"),
+            kept: Arc::new(Semaphore::new(0)),
+            released: Arc::new(Semaphore::new(0)),
+            open: CancellationToken::new(),
+        };
+        let listener = UnixListener::bind(&front.socket).unwrap();
+        let (kept, released, open) = (front.kept.clone(), front.released.clone(), front.open.clone());
+        tokio::spawn(open.clone().run_until_cancelled_owned(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let pass = Self::pass(client, path, kept.clone(), released.clone());
+                tokio::spawn(open.clone().run_until_cancelled_owned(pass));
+            }
+        }));
+        front
+    }
+
+    async fn pass(mut client: UnixStream, path: &str, kept: Arc<Semaphore>, released: Arc<Semaphore>) {
+        let mut head = vec![0; 64 << 10];
+        let length = client.read(&mut head).await.unwrap();
+        head.truncate(length);
+        let line = String::from_utf8_lossy(&head).lines().next().unwrap_or_default().to_owned();
+        if line.split(['?', ' ']).any(|part| part.ends_with(path)) {
+            kept.add_permits(1);
+            released.acquire().await.unwrap().forget();
+        }
+        let mut engine = UnixStream::connect("/var/run/docker.sock").await.unwrap();
+        engine.write_all(&head).await.unwrap();
+        let _ = tokio::io::copy_bidirectional(&mut client, &mut engine).await;
+    }
+
+    /// Waits until a request is kept.
+    pub(crate) async fn keeps_one(&self) {
+        tokio::time::timeout(PATIENCE, self.kept.acquire()).await.expect("the request").unwrap().forget();
+    }
+
+    /// Lets one request through.
+    pub(crate) fn release(&self) {
+        self.released.add_permits(1);
+    }
+
+    /// Ends every connection and takes no more, as an engine that was stopped.
+    pub(crate) fn close(&self) {
+        self.open.cancel();
+    }
 }

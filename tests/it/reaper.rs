@@ -5,18 +5,14 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::time::Duration;
 
 use cellblock::sandbox::backend::Backend;
 use cellblock::sandbox::owner::{LABEL, LABEL_KERNEL, LABEL_PID, LABEL_STARTED, Owner};
 use cellblock::sandbox::reaper::Program;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::engine::{Bench, PATIENCE, docker, eventually, image, labelled, options, said};
+use super::engine::{Bench, Front, docker, eventually, image, labelled, options, said};
 
 /// A process that owns containers, as a kernel does: starts one after the other until it is killed.
 #[tokio::test(flavor = "multi_thread")]
@@ -127,46 +123,6 @@ async fn a_kernel_killed_at_any_moment_leaves_nothing() {
     assert!(killed.iter().all(|(kernel, _)| labelled(&filter(kernel)).is_empty()));
 }
 
-/// A socket before the engine's that passes everything on but requests for `path`: those it keeps until they
-/// are released.
-struct Front {
-    socket: std::path::PathBuf,
-    kept: Arc<Semaphore>,
-    released: Arc<Semaphore>,
-}
-
-impl Front {
-    fn new(directory: &Path, path: &'static str) -> Self {
-        let socket = directory.join("front.sock");
-        let listener = UnixListener::bind(&socket).unwrap();
-        let (kept, released) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
-        let (keep, release) = (kept.clone(), released.clone());
-        tokio::spawn(async move {
-            while let Ok((mut client, _)) = listener.accept().await {
-                let (keep, release) = (keep.clone(), release.clone());
-                tokio::spawn(async move {
-                    let mut head = vec![0; 64 << 10];
-                    let length = client.read(&mut head).await.unwrap();
-                    head.truncate(length);
-                    let line = String::from_utf8_lossy(&head).lines().next().unwrap_or_default().to_owned();
-                    if line.split(['?', ' ']).any(|part| part.ends_with(path)) {
-                        keep.add_permits(1);
-                        release.acquire().await.unwrap().forget();
-                    }
-                    let mut engine = UnixStream::connect("/var/run/docker.sock").await.unwrap();
-                    engine.write_all(&head).await.unwrap();
-                    let _ = tokio::io::copy_bidirectional(&mut client, &mut engine).await;
-                });
-            }
-        });
-        Front { socket, kept, released }
-    }
-
-    async fn keeps_one(&self) {
-        tokio::time::timeout(PATIENCE, self.kept.acquire()).await.expect("the request").unwrap().forget();
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kernel_killed_between_create_and_start_leaves_nothing_only_because_of_the_reaper() {
     for reaper in [true, false] {
@@ -204,7 +160,7 @@ async fn a_container_that_the_engine_creates_after_its_kernels_death_is_removed_
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    front.released.add_permits(1);
+    front.release();
     eventually("the reaper is done", || !lives(reaper)).await;
     assert!(labelled(&filter(&kernel)).is_empty());
     let mut events = events;

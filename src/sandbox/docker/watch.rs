@@ -19,6 +19,9 @@ use crate::sandbox::owner::Owner;
 /// How long to wait before the stream is opened again after the engine closed it.
 const REOPEN: Duration = Duration::from_millis(500);
 
+/// How far back the first look goes.
+const PAST: Duration = Duration::from_hours(1);
+
 /// What is known of one container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Fate {
@@ -69,20 +72,19 @@ impl Watch {
 /// Reads events for ever. The time of the last one is where the stream goes on when it has to be opened again,
 /// so that nothing is lost in between as long as the engine remembers.
 async fn listen(engine: Engine, label: String, fates: watch::Sender<Fates>) {
-    let mut last = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .ok()
-        .and_then(|now| i64::try_from(now.as_nanos()).ok())
-        .unwrap_or_default();
+    // The engine's clock may differ from ours. Far enough back: the label is new, it has no past.
+    let begin = SystemTime::now().checked_sub(PAST).and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let mut since = begin.and_then(|past| i64::try_from(past.as_nanos()).ok()).unwrap_or_default();
+    let mut last = i64::MIN;
     loop {
         let filters = HashMap::from([("type", vec!["container"]), ("label", vec![label.as_str()])]);
-        let since = format!("{}.{:09}", last / 1_000_000_000, last % 1_000_000_000);
-        let options = EventsOptionsBuilder::new().since(&since).filters(&filters).build();
+        let from = format!("{}.{:09}", since / 1_000_000_000, since % 1_000_000_000);
+        let options = EventsOptionsBuilder::new().since(&from).filters(&filters).build();
         let mut events = std::pin::pin!(engine.client.events(Some(options)));
         while let Some(Ok(event)) = events.next().await {
             let time = event.time_nano.unwrap_or_default();
             if time > last {
-                last = time;
+                (last, since) = (time, time);
                 note(&fates, event);
             }
         }
