@@ -19,17 +19,17 @@ binary: prerequisites
 demo: binary ## Set everything up and execute notebooks/quickstart.ipynb for real
 	@scripts/environment.sh notebooks/requirements.txt
 	@scripts/sandbox-image.sh
-	@scripts/get-model.sh
+	@scripts/get-model.py
 	@scripts/demo.sh
 
 start: binary ## Open JupyterLab with both kernels, in this folder
 	@scripts/environment.sh notebooks/requirements.txt
 	@scripts/sandbox-image.sh
-	@scripts/get-model.sh
+	@scripts/get-model.py
 	@scripts/start.sh
 
 rebuild-sandbox: binary ## Build the sandbox image again, from its base
-	@scripts/sandbox-image.sh --force
+	@scripts/sandbox-image.sh --fresh
 
 test: ## Run all tests: format, lints, docs, unit, integration, notebooks, clients, browser
 	@scripts/test.sh

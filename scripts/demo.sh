@@ -13,5 +13,5 @@ cat >&2 <<TEXT
 
     The executed notebook:  notebooks/executed/quickstart.ipynb
     Open it in JupyterLab:  make start     (then open notebooks/executed/quickstart.ipynb)
-    Is all well?            $root/target/release/cellblock doctor
+    Is all well?            PATH=.venv/bin:\$PATH target/release/cellblock doctor
 TEXT

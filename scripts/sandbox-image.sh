@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the sandbox image and records it in the user's configuration: from the usual Python base where a registry
-# answers, else from a base made of Debian's packages. `--force` builds again even when nothing changed.
+# answers, else from a base made of Debian's packages. `--fresh` builds again even when nothing changed.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"

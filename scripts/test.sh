@@ -32,7 +32,7 @@ if wants rust || wants clients || wants browser; then
   cargo build --release --locked
   "$root/scripts/environment.sh" tests/requirements.txt
   "$root/scripts/sandbox-image.sh"
-  "$root/scripts/get-model.sh"
+  "$root/scripts/get-model.py"
 fi
 
 if wants rust; then
