@@ -69,8 +69,8 @@ impl Outlet {
     }
 
     /// Where spilled text may go: known only once the container is.
-    pub(crate) fn set_shelf(&mut self, shelf: Option<Shelf>) {
-        self.shelf = shelf;
+    pub(crate) fn set_shelf(&mut self, place: Option<Shelf>) {
+        self.shelf = place;
     }
 
     /// Bytes that the cell has shown so far.
@@ -140,7 +140,7 @@ impl Outlet {
         };
         let kept = std::mem::take(&mut self.kept);
         let whole = self.cap <= KEEP;
-        let told = match self.shelf.as_ref().map(|shelf| shelf.create()) {
+        let told = match self.shelf.as_ref().map(Shelf::create) {
             Some(Ok((file, path))) => {
                 let mut spill = Spill::start(file, self.spill_limit);
                 spill.write(kept);

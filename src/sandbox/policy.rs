@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn a_timeout_tightens_the_setting_and_never_widens_it() {
         let mut settings = Settings::builtin(Flavor::Markdown).sandbox;
-        settings.timeout = Some(Duration::from_secs(60));
+        settings.timeout = Some(Duration::from_mins(1));
         for (asked, granted) in [(None, 60), (Some(5), 5), (Some(600), 60)] {
             let approved = approve(run("python", asked), &settings).unwrap();
             assert_eq!(approved.timeout, Some(Duration::from_secs(granted)));

@@ -2,6 +2,8 @@
 //!
 //! May import `event`.
 
+use std::fmt::Write;
+
 use crate::event::{Bundle, Failure, Stream};
 
 const HEAD: usize = 3 << 10;
@@ -71,8 +73,11 @@ impl Transcript {
     }
 
     pub(crate) fn error(&mut self, failure: &Failure) {
-        let text = format!("{}\n{}: {}", failure.traceback.join("\n"), failure.ename, failure.evalue);
-        append(&mut self.errors, &plain(&text));
+        if failure.traceback.is_empty() {
+            append(&mut self.errors, &format!("{}: {}", failure.ename, failure.evalue));
+        } else {
+            append(&mut self.errors, &plain(&failure.traceback.join("\n")));
+        }
     }
 
     /// One text, in sections.
@@ -84,7 +89,7 @@ impl Transcript {
         for (name, text) in sections {
             let text = text.trim_end();
             if !text.is_empty() {
-                all.push_str(&format!("[{name}]\n{text}\n"));
+                let _ = writeln!(all, "[{name}]\n{text}");
             }
         }
         all

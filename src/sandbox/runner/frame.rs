@@ -106,6 +106,7 @@ pub(crate) enum WorkerNews {
 /// How the Python session ended.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default)]
+#[allow(clippy::struct_excessive_bools, reason = "facts of a message, independent of each other")]
 pub(crate) struct Lost {
     pub(crate) code: Option<i64>,
     pub(crate) signal: Option<i64>,

@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import contextlib
 import os
 import select
 import shutil
@@ -74,6 +75,10 @@ class ZMQInteractiveShell(InteractiveShell):
     def init_virtualenv(self):
         pass
 
+    def _tee(self, channel):
+        """IPython 9 keeps all that a cell prints for %notebook: too much for a session that may print gigabytes."""
+        return contextlib.nullcontext()
+
     def init_hooks(self):
         super().init_hooks()
         self.set_hook("show_in_pager", as_hook(self.page), 99)
@@ -102,12 +107,16 @@ class ZMQInteractiveShell(InteractiveShell):
         return bundle
 
     def showtraceback(self, exc_tuple=None, *args, **kwargs):
-        if exc_tuple is None and self.session.interrupted:
-            kind, _, trace = sys.exc_info()
-            if kind is not None and issubclass(kind, asyncio.CancelledError):
-                error = KeyboardInterrupt()  # how the interrupt of a waiting coroutine arrives
-                exc_tuple = (KeyboardInterrupt, error, trace)
-        return super().showtraceback(exc_tuple, *args, **kwargs)
+        kind, error, trace = sys.exc_info() if exc_tuple is None else exc_tuple
+        if kind is not None and exc_tuple is None:
+            if self.session.interrupted and issubclass(kind, asyncio.CancelledError):
+                kind, error = KeyboardInterrupt, KeyboardInterrupt()  # how a waiting coroutine is interrupted
+            exc_tuple = (kind, error, worker.without_us(trace))
+        self.session.unwinding = True
+        try:
+            return super().showtraceback(exc_tuple, *args, **kwargs)
+        finally:
+            self.session.unwinding = False
 
     def _showtraceback(self, etype, evalue, stb):
         try:
@@ -223,6 +232,12 @@ class Shell:
         ZMQInteractiveShell.session = session
         self.shell = ZMQInteractiveShell.instance(config=config)
         self.keys = set()
+
+    def warm(self):
+        try:
+            exec(compile("1 / 0", self.shell.compile.cache("1 / 0"), "exec"))
+        except ZeroDivisionError:
+            self.shell.InteractiveTB.structured_traceback(*sys.exc_info())
 
     async def run(self, order):
         shell, code, silent = self.shell, order["code"], order["silent"]

@@ -7,6 +7,7 @@ import ast
 import asyncio
 import builtins
 import codeop
+import importlib.util
 import inspect
 import io
 import linecache
@@ -75,22 +76,17 @@ class Figures:
         self.shell = shell
 
     def find_spec(self, name, path=None, target=None):
-        import importlib.util
-
         return importlib.util.spec_from_loader(name, self) if name == FIGURES else None
 
     def create_module(self, spec):
         return None
 
     def exec_module(self, module):
+        from matplotlib import backend_bases
         from matplotlib.backends import backend_agg
 
         module.FigureCanvas = backend_agg.FigureCanvasAgg
-        module.FigureManager = backend_agg.FigureManager if hasattr(backend_agg, "FigureManager") else None
-        if module.FigureManager is None:
-            from matplotlib.backend_bases import FigureManagerBase as module_manager
-
-            module.FigureManager = module_manager
+        module.FigureManager = backend_bases.FigureManagerBase
         module.show = self.shell.show_figures
 
 
@@ -150,7 +146,7 @@ class Shell:
 
     def failure(self, error):
         """The traceback from the cell's first line on, in colours."""
-        trace = error.__traceback__
+        trace = worker.without_us(error.__traceback__)
         while trace is not None and not trace.tb_frame.f_code.co_filename.startswith("Cell In["):
             trace = trace.tb_next
         lines = traceback.format_exception(type(error), error, trace)
@@ -167,6 +163,9 @@ class Shell:
         return failure
 
     # Running.
+
+    def warm(self):
+        pass  # plain tracebacks are quick
 
     async def run(self, order):
         code, self.count = order["code"], order["count"]
@@ -224,7 +223,7 @@ class Shell:
             match = completer.complete(word, len(found))
             if match is None:
                 break
-            found.append(match.rstrip("("))
+            found.append(match.rstrip("()"))
         return {
             "matches": sorted(set(found)),
             "cursor_start": cursor - len(word),

@@ -42,7 +42,7 @@ import time
 OUTER = struct.Struct("<BII")  # kind, run, length: between host and supervisor
 INNER = struct.Struct("<BI")  # kind, length: between supervisor and worker
 MAX = 1 << 20
-CHUNK = 1 << 18
+CHUNK = 1 << 17
 
 PART, PYTHON, PROCESS, SIGNAL, KILL, INPUT_REPLY, REQUEST, RESTART = range(8)
 HELLO, FD_STDOUT, FD_STDERR, EXIT, WORKER, FAULT = 0x80, 0x81, 0x82, 0x83, 0x84, 0x85
@@ -161,6 +161,7 @@ class Worker:
         self.pid, self.commands, self.replies, self.control = pid, commands, replies, control
         self.outputs = {out: FD_STDOUT, err: FD_STDERR}
         self.tail = b""
+        self.order = None  # the last that it was given
         self.pending = bytearray()
         self.ready = False
         self.broken = False  # it sent what is no frame of its kinds
@@ -403,7 +404,7 @@ class Supervisor:
                     self.handlers[worker.commands] = lambda: self.more_to_worker(worker)
                     self.epoll.register(worker.commands, select.EPOLLOUT)
             except OSError:
-                worker.pending.clear()  # it is gone: its death is reported elsewhere
+                pass  # it is gone: its death is reported elsewhere
 
     def more_to_worker(self, worker):
         with self.lock:
@@ -411,7 +412,7 @@ class Supervisor:
             self.to_worker(worker, b"")
 
     def on_control(self, worker):
-        data = read_some(worker.control, MAX)
+        data = read_some(worker.control, CHUNK)
         if data is None:
             return
         # What descriptors 1 and 2 hold was written before what the worker said last.
@@ -437,10 +438,11 @@ class Supervisor:
             if end > size:
                 break
             payload = view[at + 5 : end]
-            if kind in (DONE, REPLY) or kind == LAST and length and payload[0] in (DONE, REPLY):
+            means = payload[0] if kind == LAST and length else kind
+            if means in (DONE, REPLY):
                 self.emit(out)
                 out = []
-                self.run_over(worker, kind, payload)
+                self.run_over(worker, means, kind, payload)
             elif kind != READY:
                 out += (OUTER.pack(kind, self.run, length), payload)
             elif not worker.ready:
@@ -450,10 +452,10 @@ class Supervisor:
         self.emit(out)
         worker.tail = bytes(view[at:])
 
-    def run_over(self, worker, kind, payload):
+    def run_over(self, worker, means, kind, payload):
         run = self.run
-        if self.doing not in (PYTHON, REQUEST):
-            return  # nothing of the worker's is running: an invention
+        if self.doing != (PYTHON if means == DONE else REQUEST):
+            return  # the end of what is not running: an invention
         if self.doing == PYTHON and self.kill_strays():
             self.drain(worker.outputs)
         with self.lock:
@@ -474,12 +476,14 @@ class Supervisor:
                 break
             self.pass_on(worker, data)
         self.drain(worker.outputs, whole=True)
+        # An order that it never read was not begun: the next session takes it.
+        again = worker.order if worker.ready and self.unread(worker) and not self.restarting else None
         with self.lock:
             for fd in (worker.control, worker.commands, *worker.outputs):
                 self.unwatch(fd)
             close(worker.control, worker.commands, worker.replies, *worker.outputs)
             self.worker = None
-            run = self.run if self.doing in (PYTHON, REQUEST) else 0
+            run = self.run if self.doing in (PYTHON, REQUEST) and not again else 0
             restart, self.restarting = self.restarting, False
             if run:
                 self.run, self.doing = 0, None
@@ -489,6 +493,18 @@ class Supervisor:
         self.emit_json(WORKER, run, lost)
         if worker.ready or restart:  # one that dies while starting would do so for ever
             self.start_worker()
+        if again and self.worker:
+            self.worker.order = again
+            self.to_worker(self.worker, again)
+
+    @staticmethod
+    def unread(worker):
+        waiting = bytearray(4)
+        try:
+            fcntl.ioctl(worker.commands, 0x541B, waiting)  # FIONREAD
+        except OSError:
+            pass
+        return bool(worker.pending) or any(waiting)
 
     # One-shot processes.
 
@@ -606,7 +622,7 @@ class Supervisor:
                     return self.post(lambda: self.start_process(run, order))
                 data = INNER.pack(kind, len(payload)) + payload
                 if worker and worker.pid:
-                    self.run, self.doing = run, kind
+                    self.run, self.doing, worker.order = run, kind, data
                     return self.to_worker(worker, data)
                 # Between its death and its burial: the run must not be taken for the one that died.
                 return self.post(lambda: self.run_in_new_worker(run, data))
@@ -646,7 +662,7 @@ class Supervisor:
         if self.worker is None:
             return self.fault("there is no Python session", run)
         with self.lock:
-            self.run, self.doing = run, data[0]
+            self.run, self.doing, self.worker.order = run, data[0], data
             self.to_worker(self.worker, data)
 
 

@@ -36,7 +36,11 @@ BUSY, FIRST, QUIET, CHILD = range(4)
 
 
 class Channel:
-    """Everything that this process shows, in one order."""
+    """Everything that this process shows, in one order.
+
+    Each stream has a list of texts that wait. Appending to it needs no lock: a text is never lost nor shown
+    on the wrong stream, whoever packs the list at the same moment. All else happens under the lock.
+    """
 
     def __init__(self, fd):
         self.fd = fd
@@ -44,8 +48,9 @@ class Channel:
         # consistent: what was not written then is written next.
         self.out = io.BufferedWriter(io.FileIO(fd, "wb", closefd=False), 4 * MAX)
         self.lock = threading.RLock()
-        self.kind = STDOUT
-        self.parts = []
+        self.waiting = {STDOUT: [], STDERR: []}
+        self.kind = STDOUT  # the stream that spoke last
+        self.calm = None  # that stream, when its writes need nothing but appending
         self.size = 0
         self.state = QUIET
         self.alarm = _thread.allocate_lock()
@@ -62,36 +67,50 @@ class Channel:
             while True:
                 sleep(PAUSE)
                 with self.lock:
-                    if not self.parts:
-                        self.state = QUIET
+                    # In this order: a write that still saw `calm` has appended before we look.
+                    self.state, self.calm = QUIET, None
+                    if not any(self.waiting.values()):
                         break
+                    self.state, self.calm = BUSY, self.kind
                     self.flush()
 
-    def attend(self, text):
-        """The rare part of a write; the lock is held."""
-        if self.state == CHILD:
-            if "\n" in text or self.size > PENDING:
+    def attend(self, kind, text):
+        """The rare part of a write, whose text is on its list already."""
+        with self.lock:
+            if self.kind != kind:
+                self.pack(self.kind)
+                self.kind = kind
+            if self.state == CHILD:
+                if "\n" in text or self.size > PENDING:
+                    self.flush()
+                return
+            if self.size > PENDING:
                 self.flush()
-        elif self.size > PENDING:
-            self.flush()
-        elif self.state != BUSY:
-            # The first line after a silence is seen at once, what follows in bunches.
-            if self.state == QUIET:
-                self.state = FIRST
-                try:
-                    self.alarm.release()
-                except RuntimeError:
-                    pass  # it is awake
-            if text.endswith("\n"):
-                self.state = BUSY
-                self.flush()
+            elif self.state != BUSY:
+                # The first line after a silence is seen at once, what follows in bunches.
+                if self.state == QUIET:
+                    self.state = FIRST
+                    try:
+                        self.alarm.release()
+                    except RuntimeError:
+                        pass  # it is awake
+                if text.endswith("\n"):
+                    self.state = BUSY
+                    self.flush()
+            self.calm = kind if self.state == BUSY else None
 
-    def pack(self):
-        if self.parts:
-            text = "".join(self.parts)
-            del self.parts[:]
+    def pack(self, kind):
+        texts = self.waiting[kind]
+        count = len(texts)
+        if count:
+            text = "".join(texts[:count])
+            del texts[:count]
             self.size = 0
-            self.frame(self.kind, text.encode("utf-8", "backslashreplace"))
+            self.frame(kind, text.encode("utf-8", "backslashreplace"))
+
+    def pack_all(self):
+        self.pack(STDOUT + STDERR - self.kind)  # the other one was switched away from: it spoke before
+        self.pack(self.kind)
 
     def frame(self, kind, payload):
         if self.state == CHILD:
@@ -109,13 +128,13 @@ class Channel:
 
     def flush(self):
         with self.lock:
-            self.pack()
+            self.pack_all()
             if self.state != CHILD:
                 self.out.flush()
 
     def send(self, kind, payload):
         with self.lock:
-            self.pack()
+            self.pack_all()
             self.frame(kind, payload)
             if self.state != CHILD:
                 self.out.flush()
@@ -146,7 +165,7 @@ class Channel:
     def in_child(self):
         """A forked child writes descriptors 1 and 2; the channel stays with its parent."""
         if self.state != CHILD:
-            self.state = CHILD
+            self.state, self.calm = CHILD, None
             try:
                 os.close(self.fd)
             except OSError:
@@ -183,22 +202,19 @@ class Stream(io.TextIOBase):
         self._channel, self._kind, self.name = channel, kind, name
         self.mode = "w"
         self.buffer = Bytes(channel, kind)
-        lock, parts, append = channel.lock, channel.parts, channel.parts.append
+        append, attend = channel.waiting[kind].append, channel.attend
 
         def write(text):
             if type(text) is not str:
                 if not isinstance(text, str):
                     raise TypeError("write() argument must be str, not %s" % type(text).__name__)
                 text = str.__str__(text)
-            with lock:
-                if channel.kind != kind:
-                    channel.pack()
-                    channel.kind = kind
-                append(text)
-                channel.size += len(text)
-                if channel.state or channel.size > PENDING:
-                    channel.attend(text)
-            return len(text)
+            append(text)
+            length = len(text)
+            channel.size += length
+            if channel.calm is not kind or channel.size > PENDING:
+                attend(kind, text)
+            return length
 
         self.write = write  # no method lookup: this is where a program that prints spends its time
 
@@ -255,6 +271,18 @@ class StdinNotImplementedError(NotImplementedError):
     """input() where the front end takes none; IPython's own class when there is IPython."""
 
 
+def without_us(trace):
+    """A traceback that ends in the guest's code, not in the signal handler or input() here."""
+    last, at = None, trace
+    while at is not None:
+        if not at.tb_frame.f_code.co_filename.startswith("<cellblock"):
+            last = at
+        at = at.tb_next
+    if last is not None:
+        last.tb_next = None
+    return trace
+
+
 class Session:
     """What the two shells share: showing, asking, interrupts."""
 
@@ -272,6 +300,7 @@ class Session:
         self.runs = 0
         self.task = None  # the cell, while it is a coroutine
         self.interrupted = False
+        self.unwinding = False  # an error is being put into words: a second interrupt would spoil it
         self.allow_stdin = False
         self.asking = threading.Lock()
         self.asked = 0
@@ -324,7 +353,7 @@ class Session:
 
     def on_interrupt(self, *_):
         """SIGINT: nothing between runs; a waiting coroutine is cancelled, all else raises."""
-        if not self.running:
+        if not self.running or self.unwinding:
             return
         self.interrupted = True
         if self.task is not None and asyncio.current_task(self.loop) is not self.task:
@@ -373,6 +402,7 @@ class Session:
         version = "%d.%d.%d" % sys.version_info[:3]
         self.show(READY, encode({"state": "ready", "python": version, "ipython": self.shell.ipython}))
         self.loop.add_reader(self.commands, self.on_command)
+        self.loop.call_later(0.05, self.warm)
         while True:
             try:
                 self.loop.run_until_complete(self.serve())
@@ -382,6 +412,11 @@ class Session:
                 pass
             if self.running:
                 self.done({"status": "error", "payload": [], "user_expressions": {}})
+
+    def warm(self):
+        """The first error takes ten times as long as the next: an interrupt should not have to wait for that."""
+        if not self.runs:
+            self.shell.warm()
 
     def before_children(self):
         """What was shown before a child process starts is shown before what the child writes."""

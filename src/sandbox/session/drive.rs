@@ -21,9 +21,9 @@ use super::boot::Live;
 /// How a run that must stop is stopped, step by step, each this long after the stop was asked for.
 const STEPS: [(Duration, Step); 4] = [
     (Duration::ZERO, Step::Signal),
-    (Duration::from_millis(1000), Step::Signal),
-    (Duration::from_millis(1300), Step::Kill),
-    (Duration::from_millis(1700), Step::Destroy),
+    (Duration::from_secs(1), Step::Signal),
+    (Duration::from_millis(1600), Step::Kill),
+    (Duration::from_millis(1950), Step::Destroy),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +59,8 @@ pub(super) struct Driven {
     pub(super) ending: Ending,
     pub(super) stop: Option<Stop>,
     pub(super) duration: Duration,
+    /// The Python session was lost beside the run: by a shell block, or just before the run began.
+    pub(super) lost_beside: Option<Lost>,
 }
 
 /// What a run is driven with.
@@ -109,6 +111,7 @@ struct Drive<'a, 'b> {
     stopping: Option<Stopping>,
     asking: Option<Asking>,
     closed: bool,
+    lost_beside: Option<Lost>,
 }
 
 /// Drives run number `run`, which has been ordered, to its end.
@@ -119,13 +122,28 @@ pub(super) async fn drive(
     outlet: &mut Outlet,
 ) -> Driven {
     let clock = Clock { spent: Duration::ZERO, since: Some(Instant::now()) };
-    let mut drive = Drive { live, run, around, outlet, clock, stopping: None, asking: None, closed: false };
-    let ending = drive.to_the_end().await;
-    Driven { ending, stop: drive.stopping.map(|s| s.why), duration: drive.clock.spent() }
+    let mut drive = Drive {
+        live,
+        run,
+        around,
+        outlet,
+        clock,
+        stopping: None,
+        asking: None,
+        closed: false,
+        lost_beside: None,
+    };
+    let ending = drive.until_it_ends().await;
+    Driven {
+        ending,
+        stop: drive.stopping.map(|s| s.why),
+        duration: drive.clock.spent(),
+        lost_beside: drive.lost_beside,
+    }
 }
 
 impl Drive<'_, '_> {
-    async fn to_the_end(&mut self) -> Ending {
+    async fn until_it_ends(&mut self) -> Ending {
         loop {
             let timer = self.timer();
             let around = self.around;
@@ -230,6 +248,7 @@ impl Drive<'_, '_> {
             Frame::Exit(exit) if mine => return Some(Ending::Exit(exit)),
             Frame::Fault(message) if mine => return Some(Ending::Fault(message)),
             Frame::Worker(WorkerNews::Lost(lost)) if mine => return Some(Ending::Lost(lost)),
+            Frame::Worker(WorkerNews::Lost(lost)) => self.lost_beside = Some(lost),
             Frame::Input(input) => {
                 if !mine || self.stopping.is_some() || self.asking.is_some() {
                     self.reply(input.seq, Err(AskError::Interrupted)).await;

@@ -27,14 +27,14 @@ use super::backend::{Backend, BackendError, Container, Obituary};
 use super::language::{Language, Program};
 use super::output::Outlet;
 use super::runner::Script;
-use super::runner::frame::{Frame, Incoming, Order, WorkerNews};
+use super::runner::frame::{Frame, Incoming, Lost, Order, WorkerNews};
 use super::{PythonInfo, Run, RunEnd};
 use boot::{Live, StartError, Starting};
 use drive::{Driven, Ending, Surroundings};
 
 /// A request that guest code answers may take this long before it is interrupted, and this long before the
 /// session is killed for it.
-const REQUEST: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(5)];
+const REQUEST: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(12)];
 /// Output of background work that is kept between runs.
 const BETWEEN: usize = 256 << 10;
 const OBITUARY: Duration = Duration::from_secs(3);
@@ -279,7 +279,14 @@ impl Session {
             shutdown: &self.shutdown,
             python: &self.python,
         };
-        let Driven { ending, stop, duration } = drive::drive(live, number, &around, outlet).await;
+        let Driven { ending, stop, duration, lost_beside } =
+            drive::drive(live, number, &around, outlet).await;
+        if let Some(lost) = lost_beside {
+            self.lose_beside(&lost);
+            if session && let Some(lost) = self.lost.take() {
+                outlet.notice(Notice::warning(lost));
+            }
+        }
         self.used |= session;
         end.duration = duration;
         let memory = self.settings.memory;
@@ -364,20 +371,23 @@ impl Session {
         match incoming {
             Some(Ok(incoming)) => match incoming.frame {
                 Frame::Worker(WorkerNews::Ready { python, ipython }) => {
-                    drive::tell(&self.python, python, ipython)
+                    drive::tell(&self.python, python, ipython);
                 }
-                Frame::Worker(WorkerNews::Lost(lost)) if !lost.restart => {
-                    let (_, how) = words::how_lost(&lost, self.settings.memory);
-                    if std::mem::take(&mut self.used) {
-                        self.lost = Some(format!(
-                            "Between two cells {how}. Its variables and imports are lost; this cell runs in a fresh one."
-                        ));
-                    }
-                }
+                Frame::Worker(WorkerNews::Lost(lost)) if !lost.restart => self.lose_beside(&lost),
                 _ => self.keep(incoming),
             },
             Some(Err(broken)) => self.gone_idle(Some(&broken)).await,
             None => self.gone_idle(None).await,
+        }
+    }
+
+    /// The Python session was lost while no Python code ran: the next that does is told.
+    fn lose_beside(&mut self, lost: &Lost) {
+        let (_, how) = words::how_lost(lost, self.settings.memory);
+        if std::mem::take(&mut self.used) {
+            self.lost = Some(format!(
+                "Between two cells {how}. Its variables and imports are lost; this cell runs in a fresh one."
+            ));
         }
     }
 

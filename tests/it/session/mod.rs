@@ -3,6 +3,7 @@
 mod attacks;
 mod floods;
 mod losses;
+mod plain;
 mod python;
 mod shell;
 mod stops;
@@ -12,7 +13,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use cellblock::config::{Flavor, SandboxSettings, Settings};
-use cellblock::event::{self, Ask, AskError, Event, Failure, Level, Question, Stream};
+use cellblock::event::{self, Ask, AskError, Event, EventSender, Failure, Level, Question, Stream};
+use cellblock::sandbox::backend::{Backend, BackendError, Started};
 use cellblock::sandbox::docker::{Docker, Options};
 use cellblock::sandbox::reaper::{COMMAND, Program};
 use cellblock::sandbox::runner::Script;
@@ -22,7 +24,7 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 /// Only a hang reaches this.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 fn there(image: &str) -> bool {
     let inspect = std::process::Command::new("docker").args(["image", "inspect", image]).output();
@@ -34,6 +36,26 @@ struct Bed {
     directory: TempDir,
     sandbox: Sandbox,
     settings: SandboxSettings,
+    label: String,
+}
+
+/// Starts the main process as a child of a shell.
+struct BehindInit(Docker);
+
+impl Backend for BehindInit {
+    fn start(
+        &self,
+        argv: Vec<String>,
+        progress: Option<EventSender>,
+        cancel: CancellationToken,
+    ) -> BoxFuture<'_, Result<Started, BackendError>> {
+        let shell = ["sh", "-c", "\"$@\"; exit 9", "sh"].map(str::to_owned);
+        self.0.start(shell.into_iter().chain(argv).collect(), progress, cancel)
+    }
+
+    fn destroy_all(&self) -> BoxFuture<'_, ()> {
+        self.0.destroy_all()
+    }
 }
 
 impl Bed {
@@ -42,7 +64,7 @@ impl Bed {
     }
 
     fn with(change: impl FnOnce(&mut SandboxSettings)) -> Self {
-        Self::build(change, None)
+        Self::build(change, None, false, true)
     }
 
     /// With the supervisor's `defence` replaced by `instead`.
@@ -53,16 +75,31 @@ impl Bed {
             format!("{:?}", Script::default()),
             "{defence} is not in the supervisor"
         );
-        Self::build(|_| (), Some(script))
+        Self::build(|_| (), Some(script), false, false)
     }
 
-    fn build(change: impl FnOnce(&mut SandboxSettings), script: Option<Script>) -> Self {
+    /// With the supervisor behind another process 1, as an engine's `init` option would put it.
+    fn behind_init() -> Self {
+        Self::build(|_| (), None, true, false)
+    }
+
+    /// The same, in the way that users get it.
+    fn behind_init_guarded() -> Self {
+        Self::build(|_| (), None, true, true)
+    }
+
+    fn build(
+        change: impl FnOnce(&mut SandboxSettings),
+        script: Option<Script>,
+        init: bool,
+        guarded: bool,
+    ) -> Self {
         let directory = TempDir::new().expect("a directory");
         let mut settings = Settings::builtin(Flavor::Markdown).sandbox;
         let names = [image::default_tag(), "cellblock-python:dev".to_owned()];
         settings.image = names.into_iter().find(|name| there(name)).or(Some(image::default_tag()));
         change(&mut settings);
-        let docker = Arc::new(Docker::new(Options {
+        let docker = Docker::new(Options {
             settings: settings.clone(),
             directory: directory.path().to_owned(),
             host: None,
@@ -71,12 +108,29 @@ impl Bed {
             proxies: Vec::new(),
             reaper: Program { path: env!("CARGO_BIN_EXE_cellblock").into(), arguments: vec![COMMAND.into()] },
             temporary: Vec::new(),
-        }));
-        let sandbox = match script {
-            None => Sandbox::new(&settings, docker),
-            Some(script) => Sandbox::unguarded(&settings, docker, script),
+        });
+        let label = docker.owner().filter();
+        let backend: Arc<dyn Backend> = if init { Arc::new(BehindInit(docker)) } else { Arc::new(docker) };
+        let sandbox = if guarded {
+            Sandbox::new(&settings, backend)
+        } else {
+            Sandbox::unguarded(&settings, backend, script.unwrap_or_default())
         };
-        Bed { directory, sandbox, settings }
+        Bed { directory, sandbox, settings, label }
+    }
+
+    fn containers(&self) -> Vec<String> {
+        let filter = format!("label={}", self.label);
+        let listed = std::process::Command::new("docker").args(["ps", "-aq", "--filter", &filter]).output();
+        let listed = listed.expect("the docker command").stdout;
+        String::from_utf8_lossy(&listed).lines().map(str::to_owned).collect()
+    }
+
+    fn remove_containers(&self) {
+        for id in self.containers() {
+            let removed = std::process::Command::new("docker").args(["rm", "-f", &id]).output();
+            assert!(removed.expect("the docker command").status.success());
+        }
     }
 
     async fn python(&self, code: &str) -> Ran {
