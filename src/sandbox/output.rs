@@ -43,6 +43,8 @@ pub(crate) struct Outlet {
     left_out: u64,
     stopping: bool,
     held: Option<Failure>,
+    /// The last error that was shown where it came.
+    told: Option<Failure>,
     transcript: Transcript,
 }
 
@@ -64,6 +66,7 @@ impl Outlet {
             left_out: 0,
             stopping: false,
             held: None,
+            told: None,
             transcript: Transcript::default(),
         }
     }
@@ -193,7 +196,8 @@ impl Outlet {
         self.pending.push_back(Event::Notice(notice));
     }
 
-    /// An error that the guest showed. It is held back, for it may be the run's own and then comes last.
+    /// An error that the guest showed. It is held back, for it may be the run's own and then comes last, or
+    /// keeps its place before what follows it (figures that are drawn at a cell's end, the advice after `exit`).
     pub(crate) fn error(&mut self, failure: Failure) {
         self.release();
         self.held = Some(failure);
@@ -208,6 +212,7 @@ impl Outlet {
             if self.shown > self.cap {
                 self.left_out += 1;
             } else {
+                self.told = Some(failure.clone());
                 self.pending.push_back(Event::Error(failure));
             }
         }
@@ -266,7 +271,8 @@ impl Outlet {
         self.spill.as_mut().filter(|spill| spill.is_behind())
     }
 
-    /// The run is over: its failure comes last, after what the filters held back and a last remark.
+    /// The run is over: its failure comes last, after what the filters held back and a last remark, unless it
+    /// was already shown where it came.
     pub(crate) async fn finish(&mut self, failure: Option<&Failure>) -> String {
         for stream in [Stream::Stdout, Stream::Stderr] {
             let text = self.filters[stream as usize].finish();
@@ -292,7 +298,7 @@ impl Outlet {
                 "{count} displays were left out: a cell shows at most {cap} (sandbox.output)."
             )));
         }
-        if let Some(failure) = failure {
+        if let Some(failure) = failure.filter(|failure| self.told.as_ref() != Some(*failure)) {
             self.transcript.error(failure);
             self.pending.push_back(Event::Error(failure.clone()));
         }

@@ -94,6 +94,14 @@ def test_an_error_fails_its_cell_and_keeps_its_output(name, kernels, tmp_path):
     assert book.cells[1].execution_count is None
 
 
+def test_a_traceback_points_at_the_lines_that_raised(kernel):
+    code = "def load():\n    try:\n        return int('x')\n    except ValueError as e:\n        raise LookupError('no') from e\n\nload()"
+    ran = kernel.run(kernel.python(code))
+    trace = ANSI.sub("", "\n".join(ran.messages[-1]["content"]["traceback"]))
+    arrows = [line.split(None, 2)[1:] for line in trace.splitlines() if line.startswith("--") and ">" in line]
+    assert arrows == [["3", "return int('x')"], ["7", "load()"], ["5", "raise LookupError('no') from e"]], trace
+
+
 @pytest.mark.parametrize("name", FLAVOURS)
 def test_a_failing_shell_block_fails_its_cell_and_names_the_code(name, kernels, tmp_path):
     book = notebook(shell(name, "echo on stdout\necho on stderr >&2\nexit 7"))

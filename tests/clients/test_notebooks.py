@@ -9,6 +9,7 @@ the run, either make them not depend on it or tag the cell.
 from __future__ import annotations
 
 import copy
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,14 +30,42 @@ class Deliberate:
     reason: str
 
 
-DELIBERATE: list[Deliberate] = []
+METADATA = "metadata of an output passes only where a front end draws with it (sizes, `expanded`, `isolated`)"
+LINES = "where an exception passed through a handler, ipykernel 7.4 names the frame's present line; ours is the line that raised"
+ERROR = "a cell that fails always shows an error; ipykernel prints this one on stderr only"
+INPUT = "the same exception in our words, without frames of the kernel"
+
+DELIBERATE = [
+    Deliberate("04_rich_display", "png_sized", METADATA),
+    Deliberate("04_rich_display", "metadata", METADATA),
+    Deliberate("04_rich_display", "vendor", "types that a front end's extension may act on are refused, and the text says so"),
+    Deliberate("05_tracebacks", "chained", LINES),
+    Deliberate("05_tracebacks", "during", LINES),
+    Deliberate("05_tracebacks", "recursion", "ours folds the thousand equal frames"),
+    Deliberate("05_tracebacks", "group", ERROR),
+    Deliberate("06_streams", "nul", "of the control characters only tab, line ends, backspace and colours pass"),
+    Deliberate("09_magics", "psource", ERROR),
+    Deliberate("09_magics", "cell_unknown", ERROR),
+    Deliberate("10_asyncio", "nested", LINES),
+    Deliberate("15_generators", "thrown", LINES),
+    Deliberate("19_own_reprs", "bundle_metadata", METADATA),
+    Deliberate("20_session", "input", INPUT),
+    Deliberate("20_session", "password", INPUT),
+]
 
 
 def execute(path: Path, kernel: str, folder: Path) -> nbformat.NotebookNode:
     """A run of the notebook in a folder of its own, called `workspace` for either kernel."""
     folder.mkdir(parents=True)
+    if os.geteuid() == 0:
+        # Else the first cell says that the workspace was given to the sandbox's user.
+        (folder / "workspace").mkdir()
+        os.chown(folder / "workspace", 1000, 1000)
     book = nbformat.read(path, as_version=4)
-    NotebookClient(book, kernel_name=kernel, timeout=180, startup_timeout=120, resources={"metadata": {"path": str(folder)}}).execute()
+    # ipykernel leaves descriptors 1 and 2 alone when it sees that it is tested by pytest.
+    env = {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
+    resources = {"metadata": {"path": str(folder)}}
+    NotebookClient(book, kernel_name=kernel, timeout=180, startup_timeout=120, resources=resources).execute(env=env)
     return book
 
 
@@ -90,8 +119,8 @@ SEEDED = [
     ("stderr as stdout", "06_streams", "writelines", lambda c: c.outputs[0].update(name="stdout")),
     ("another picture", "02_figures", "heatmap", lambda c: c.outputs[0].data.update({"image/png": FLAT_PICTURE})),
     ("another exception", "05_tracebacks", "simple", lambda c: c.outputs[0].update(ename="ValueError")),
-    ("a traceback without its line", "05_tracebacks", "nested", lambda c: c.outputs[1].update(traceback=[t.replace("too large", "") for t in c.outputs[1].traceback])),
-    ("a wrong line number", "05_tracebacks", "method", lambda c: c.outputs[0].update(traceback=[t.replace("6", "7") for t in c.outputs[0].traceback])),
+    ("a traceback without a frame", "05_tracebacks", "nested", lambda c: c.outputs[1].update(traceback=[t for t in c.outputs[1].traceback if "middle" not in t])),
+    ("a wrong line number", "05_tracebacks", "method", lambda c: c.outputs[0].update(traceback=[t.replace("line 6", "line 7") for t in c.outputs[0].traceback])),
     ("a traceback without colours", "05_tracebacks", "simple", lambda c: c.outputs[0].update(traceback=["ZeroDivisionError: division by zero"])),
     ("a wrong execution count", "03_arrays", "pi", lambda c: c.update(execution_count=99)),
     ("lost metadata", "04_rich_display", "metadata", lambda c: c.outputs[0].update(metadata={})),

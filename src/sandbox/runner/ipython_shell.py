@@ -6,6 +6,7 @@
 import asyncio
 import contextlib
 import os
+import re
 import select
 import shutil
 import signal
@@ -14,6 +15,7 @@ import sys
 import time
 
 from IPython.core import release
+from IPython.core.autocall import ExitAutocall
 from IPython.core.completer import provisionalcompleter, rectify_completions
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
@@ -21,9 +23,10 @@ from IPython.core.error import StdinNotImplementedError, UsageError
 from IPython.core.page import as_hook
 from IPython.core.interactiveshell import InteractiveShell, InteractiveShellABC
 from IPython.utils.tokenutil import token_at_cursor
-from traitlets import Type
+from traitlets import Instance, Type, default
 from traitlets.config import Config
 
+OUR_FRAME = re.compile(r"(?:\x1b\[[0-9;]*m)*File (?:\x1b\[[0-9;]*m)*<cellblock ")
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
@@ -62,8 +65,23 @@ class Publisher(DisplayPublisher):
         self.shell.session.show(worker.CLEAR, worker.encode({"wait": bool(wait)}))
 
 
+class Exit(ExitAutocall):
+    """`exit` and `quit`, which may be given a status as in any Python."""
+
+    def __call__(self, keep_kernel=False):
+        self._ip.ask_exit()
+
+
 class ZMQInteractiveShell(InteractiveShell):
     """Named like ipykernel's shell: libraries look at the name to know that they are in a notebook."""
+
+    # pandas looks whether there is such an attribute, and sizes its tables for a terminal otherwise.
+    kernel = None
+    exiter = Instance(Exit)
+
+    @default("exiter")
+    def _exiter(self):
+        return Exit(self)
 
     displayhook_class = Type(Hook)
     display_pub_class = Type(Publisher)
@@ -123,7 +141,9 @@ class ZMQInteractiveShell(InteractiveShell):
             text = str(evalue)
         except Exception as e:
             text = "<str() of the exception failed: %s>" % type(e).__name__
-        self.failed = {"ename": etype.__name__, "evalue": text, "traceback": list(stb)}
+        # The frames of this very file say nothing to who wrote the cell.
+        stb = [part for part in stb if not OUR_FRAME.match(part)]
+        self.failed = {"ename": etype.__name__, "evalue": text, "traceback": stb}
         if self.displayhook.bundle is not None or getattr(self.displayhook, "_is_active", False):
             self.failed_in_hook = True
         self._last_traceback = stb
@@ -228,7 +248,7 @@ class Shell:
         if not os.access(os.path.expanduser("~"), os.W_OK):
             os.environ.setdefault("IPYTHONDIR", os.path.join(os.environ.get("TMPDIR", "/tmp"), ".ipython"))
         config = Config()
-        config.HistoryManager.enabled = False
+        config.HistoryManager.hist_file = ":memory:"
         ZMQInteractiveShell.session = session
         self.shell = ZMQInteractiveShell.instance(config=config)
         self.keys = set()

@@ -482,6 +482,8 @@ class Session:
         self.runs += 1
         self.interrupted, self.allow_stdin = False, False
         self.running = self.runs
+        # A completer that fails says so through this hook; its traceback would turn up in the next cell.
+        hook, sys.excepthook = sys.excepthook, lambda *_: None
         try:
             op = order.get("op")
             if op == "complete":
@@ -494,6 +496,7 @@ class Session:
                 reply = {"error": "unknown request"}
         except (Exception, KeyboardInterrupt, SystemExit) as e:
             reply = {"error": "%s: %s" % (type(e).__name__, e)}
+        sys.excepthook = hook
         self.running = 0
         self.show(REPLY, encode(reply))
 
