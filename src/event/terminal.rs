@@ -134,6 +134,11 @@ impl Filter {
     fn text(&mut self, bytes: &[u8], out: &mut String) -> usize {
         let run = clean_prefix(bytes);
         let Some(clean) = bytes.get(..run).filter(|clean| !clean.is_empty()) else {
+            // A whole colour at once: coloured output is mostly that.
+            if let Some(colour) = colour(bytes) {
+                out.push_str(colour);
+                return colour.len();
+            }
             // A control: always one ASCII byte.
             let Some(&byte) = bytes.first() else { return 0 };
             self.feed(char::from(byte), out);
@@ -278,6 +283,14 @@ fn end_of_csi(last: char, parameters: Option<String>, out: &mut String) {
         out.push_str(&parameters);
         out.push('m');
     }
+}
+
+/// The complete colour at the beginning of some bytes.
+fn colour(bytes: &[u8]) -> Option<&str> {
+    let parameters = bytes.strip_prefix(b"\x1b[")?.iter().take(MAX_PARAMETERS + 1);
+    let length = parameters.take_while(|b| matches!(b, b'0'..=b'9' | b';' | b':')).count();
+    let whole = bytes.get(..length + 3).filter(|whole| length <= MAX_PARAMETERS && whole.ends_with(b"m"))?;
+    std::str::from_utf8(whole).ok()
 }
 
 /// A whole text, filtered.

@@ -332,7 +332,7 @@ fn deep_and_large_outputs_come_to_an_end() {
         html(&piece.repeat(100_000 / piece.len()));
     }
     for piece in
-        ["<b>", "[", "](", "![", "`", "``` ", "$", "\\", "<a ", "&#", "> ", "- ", "<!--", "```\n<b>\n"]
+        ["<b>", "[", "](", "![", "`", "``` ", "$", "\\", "<a ", "&#", "> ", "- ", "<!--", "](<", "```\n<b>\n"]
     {
         markdown(&piece.repeat(100_000 / piece.len()));
     }

@@ -39,7 +39,7 @@ const CONTAINER: &str =
 const CONTAINER_END: &str = "</div>";
 
 /// HTML above this size is not parsed but framed: parsing takes memory by the element.
-const MAX_PARSED: usize = 8 << 20;
+const MAX_PARSED: usize = 4 << 20;
 /// How often HTML may change under cleaning before it is framed.
 const MAX_ROUNDS: usize = 3;
 
@@ -60,7 +60,11 @@ pub(super) fn sanitised(html: &str) -> String {
     if html.len() > MAX_PARSED || needs_script(html) || is_deep(html) || is_costly(html) {
         return frame(html);
     }
-    settled(html, cleaned).unwrap_or_else(|| frame(html))
+    let first = cleaned(html);
+    if first.is_final {
+        return first.text;
+    }
+    settled(&first.text, |html| cleaned(html).text).unwrap_or_else(|| frame(html))
 }
 
 /// Applies a cleaning until it changes nothing any more, which is what makes its result final for every parser
@@ -105,7 +109,14 @@ fn complete_references(html: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-fn cleaned(html: &str) -> String {
+/// Cleaned HTML.
+struct Cleaned {
+    text: String,
+    /// Cleaning it again would change nothing: apart from style sheets and the container this one changed nothing.
+    is_final: bool,
+}
+
+fn cleaned(html: &str) -> Cleaned {
     let inner =
         html.strip_prefix(CONTAINER).and_then(|rest| rest.strip_suffix(CONTAINER_END)).unwrap_or(html);
     let (rest, sheet) = without_styles(inner);
@@ -113,12 +124,12 @@ fn cleaned(html: &str) -> String {
     let moves = Arc::new(AtomicBool::new(false));
     let body = builder(Moving::Noticed(Arc::clone(&moves))).clean(&complete_references(&rest)).to_string();
     let body = if tex::may_hold_formulas(&body) { tex::neutral(&body).into_owned() } else { body };
-    let moves = moves.load(Ordering::Relaxed);
-    if sheet.is_empty() && !moves {
-        return body;
+    let is_final = body == rest;
+    if sheet.is_empty() && !moves.load(Ordering::Relaxed) {
+        return Cleaned { text: body, is_final };
     }
     let style = if sheet.is_empty() { String::new() } else { format!("<style>\n{sheet}</style>") };
-    format!("{CONTAINER}{style}{body}{CONTAINER_END}")
+    Cleaned { text: format!("{CONTAINER}{style}{body}{CONTAINER_END}"), is_final }
 }
 
 /// Takes style elements out: the rest, and all their text. What is no style element for a browser but looks like
@@ -214,7 +225,10 @@ fn attribute<'v>(element: &str, name: &str, value: &'v str, moving: &Moving) -> 
                 Moving::Refused if declarations.moves => return None,
                 Moving::Refused => false,
             };
-            (!declarations.text.is_empty()).then_some(Cow::Owned(declarations.text))
+            let text = declarations.text;
+            // As it was written, when only the last semicolon differs.
+            let same = value.trim_end().trim_end_matches(';') == text;
+            (!text.is_empty()).then_some(if same { Cow::Borrowed(value) } else { Cow::Owned(text) })
         }
         (_, name) if PRESENTATION.contains(&name) => css::checked_value(value).map(Cow::Owned),
         ("svg", "overflow") => None,

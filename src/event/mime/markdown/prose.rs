@@ -207,14 +207,13 @@ fn exclamation(here: &str, out: &mut String) -> usize {
 
 /// The length of `![words](address)` when nothing in it can be read in two ways.
 fn plain_image(here: &str) -> Option<usize> {
-    let alt_end = here.find(']')?;
-    let alt = here.get(2..alt_end)?;
-    let rest = here.get(alt_end + 1..)?.strip_prefix('(')?;
-    let address = rest.get(..rest.find(')')?)?;
-    let special =
-        |c: char| matches!(c, '[' | '`' | '<' | '>' | '\\' | '!' | '$' | '&' | '\n' | '*' | '_' | '~' | '|');
-    let plain = !address.contains(|c: char| c.is_whitespace() || "[]`<>\\!$&(\"'*_~|".contains(c));
-    (!alt.contains(special) && plain && url::is_safe_image(address)).then(|| alt_end + 1 + address.len() + 2)
+    let special = |c: char| "[]()`<>\\!$&\n\"'*_~|".contains(c);
+    let words = here.get(2..)?;
+    let (words, rest) = words.split_at(words.find(special)?);
+    let rest = rest.strip_prefix("](")?;
+    let (address, rest) = rest.split_at(rest.find(|c: char| special(c) || c.is_whitespace())?);
+    let is_plain = rest.starts_with(')') && url::is_safe_image(address);
+    is_plain.then(|| "![](".len() + words.len() + address.len() + ")".len())
 }
 
 /// A `]` outside of code: behind `](` and `]:` there may be an address.
@@ -231,11 +230,11 @@ fn bracket(here: &str, out: &mut String) -> usize {
     out.push_str(here.get(..2).unwrap_or_default());
     out.push_str(before);
     if let Some(inner) = address.strip_prefix('<') {
-        let Some((inner, _)) = inner.split_once(['>', '\n']).filter(|(inner, _)| !begins_tag_name(inner))
-        else {
+        let (inner, rest) = inner.split_at(inner.find(['<', '>', '\n']).unwrap_or(inner.len()));
+        if begins_tag_name(inner) || rest.starts_with('<') {
             return 2 + address_at;
-        };
-        let is_closed = address.get(inner.len() + 1..).is_some_and(|rest| rest.starts_with('>'));
+        }
+        let is_closed = rest.starts_with('>');
         let encoded = encoded(inner.trim());
         out.push_str(if is_refused(&encoded) { "#" } else { "" });
         out.push_str(&encoded);
