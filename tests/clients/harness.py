@@ -27,6 +27,17 @@ class Kernels:
     python: str = "cellblock-python"
 
 
+def with_workspace(folder: Path) -> Path:
+    """The folder, with a workspace that already belongs to the sandbox's user.
+
+    Under root the kernel would give it to that user, and say so in the first cell.
+    """
+    (folder / "workspace").mkdir(parents=True, exist_ok=True)
+    if os.geteuid() == 0:
+        os.chown(folder / "workspace", 1000, 1000)
+    return folder
+
+
 def fence(code: str, language: str = "python") -> str:
     ticks = "```"
     while ticks in code:
@@ -96,7 +107,7 @@ class Kernel:
     def __init__(self, name: str, folder: Path, env: dict[str, str] | None = None, ready: bool = True):
         self.name = name
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
+        with_workspace(folder)
         self.manager = KernelManager(kernel_name=name)
         self.log = open(folder.parent / f"{folder.name}-{uuid.uuid4().hex[:6]}.log", "w+b")
         self.manager.start_kernel(cwd=str(folder), env={**os.environ, **(env or {})}, stdout=self.log, stderr=self.log)

@@ -8,7 +8,7 @@ import time
 import nbformat
 import pytest
 from comparing import ANSI
-from harness import Kernel, fence
+from harness import Kernel, fence, with_workspace
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 
@@ -29,7 +29,7 @@ def shell(kernel: str, code: str) -> str:
 
 def client_of(book, kernel, folder, **options) -> NotebookClient:
     return NotebookClient(
-        book, kernel_name=kernel, resources={"metadata": {"path": str(folder)}}, startup_timeout=120,
+        book, kernel_name=kernel, resources={"metadata": {"path": str(with_workspace(folder))}}, startup_timeout=120,
         **{"timeout": 120, **options},
     )
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from comparing import Difference, differences
+from harness import with_workspace
 from nbclient import NotebookClient
 
 NOTEBOOKS = sorted((Path(__file__).parent / "notebooks").glob("*.ipynb"))
@@ -56,11 +57,7 @@ DELIBERATE = [
 
 def execute(path: Path, kernel: str, folder: Path) -> nbformat.NotebookNode:
     """A run of the notebook in a folder of its own, called `workspace` for either kernel."""
-    folder.mkdir(parents=True)
-    if os.geteuid() == 0:
-        # Else the first cell says that the workspace was given to the sandbox's user.
-        (folder / "workspace").mkdir()
-        os.chown(folder / "workspace", 1000, 1000)
+    with_workspace(folder)
     book = nbformat.read(path, as_version=4)
     # ipykernel leaves descriptors 1 and 2 alone when it sees that it is tested by pytest.
     env = {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}

@@ -7,13 +7,13 @@ import sys
 
 import nbformat
 import pytest
-from harness import fence
+from harness import fence, with_workspace
 
 
 def papermill(source, target, kernel: str, *arguments: str, cwd) -> subprocess.CompletedProcess:
     return subprocess.run(
         [sys.executable, "-m", "papermill", str(source), str(target), "-k", kernel, "--no-progress-bar", *arguments],
-        capture_output=True, text=True, cwd=cwd, timeout=300,
+        capture_output=True, text=True, cwd=with_workspace(cwd), timeout=300,
     )
 
 
