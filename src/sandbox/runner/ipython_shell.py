@@ -1,6 +1,6 @@
 """Cells through IPython (versions 7 to 9): what ipykernel shows, without ipykernel.
 
-`worker` is a global: the module in `worker.py`.
+Two globals come from `worker.py`: `channel`, the module, and `without_us`.
 """
 
 import asyncio
@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 from IPython.core import release
 from IPython.core.autocall import ExitAutocall
@@ -44,7 +43,7 @@ class Hook(DisplayHook):
     def finish_displayhook(self):
         bundle, self.bundle = self.bundle, None
         if bundle and bundle["data"]:
-            self.shell.session.show(worker.RESULT, worker.encode(self.shell.without_widgets(bundle)))
+            self.shell.session.show(channel.RESULT, channel.encode(self.shell.without_widgets(bundle)))
         if hasattr(self, "_is_active"):
             self._is_active = False
 
@@ -59,10 +58,10 @@ class Publisher(DisplayPublisher):
             "display_id": (transient or {}).get("display_id"),
             "update": bool(update),
         }
-        self.shell.session.show(worker.DISPLAY, worker.encode(self.shell.without_widgets(bundle)))
+        self.shell.session.show(channel.DISPLAY, channel.encode(self.shell.without_widgets(bundle)))
 
     def clear_output(self, wait=False):
-        self.shell.session.show(worker.CLEAR, worker.encode({"wait": bool(wait)}))
+        self.shell.session.show(channel.CLEAR, channel.encode({"wait": bool(wait)}))
 
 
 class Exit(ExitAutocall):
@@ -129,7 +128,7 @@ class ZMQInteractiveShell(InteractiveShell):
         if kind is not None and exc_tuple is None:
             if self.session.interrupted and issubclass(kind, asyncio.CancelledError):
                 kind, error = KeyboardInterrupt, KeyboardInterrupt()  # how a waiting coroutine is interrupted
-            exc_tuple = (kind, error, worker.without_us(trace))
+            exc_tuple = (kind, error, without_us(trace))
         self.session.unwinding = True
         try:
             return super().showtraceback(exc_tuple, *args, **kwargs)
@@ -147,7 +146,7 @@ class ZMQInteractiveShell(InteractiveShell):
         if self.displayhook.bundle is not None or getattr(self.displayhook, "_is_active", False):
             self.failed_in_hook = True
         self._last_traceback = stb
-        self.session.show(worker.ERROR, worker.encode(self.failed))
+        self.session.show(channel.ERROR, channel.encode(self.failed))
 
     def system_piped(self, cmd):
         """`!cmd`: on a terminal, as in a notebook, its output shown while it runs."""

@@ -6,7 +6,7 @@
 
 pub(crate) mod frame;
 
-use serde_json::json;
+use serde_json::{Map, Value};
 
 /// The oldest and newest protocol that this host speaks is this one.
 pub(crate) const PROTOCOL: u32 = 1;
@@ -14,40 +14,39 @@ pub(crate) const PROTOCOL: u32 = 1;
 /// The programs for the inside of a container.
 #[derive(Debug, Clone)]
 pub struct Script {
-    supervisor: String,
-    worker: &'static str,
-    ipython_shell: &'static str,
-    plain_shell: &'static str,
+    /// Name and text; the supervisor is the first.
+    texts: [(&'static str, String); 6],
 }
 
 impl Default for Script {
     fn default() -> Self {
-        Script {
-            supervisor: include_str!("supervisor.py").to_owned(),
-            worker: include_str!("worker.py"),
-            ipython_shell: include_str!("ipython_shell.py"),
-            plain_shell: include_str!("plain_shell.py"),
-        }
+        let texts = [
+            ("supervisor", include_str!("supervisor.py")),
+            ("system", include_str!("system.py")),
+            ("worker", include_str!("worker.py")),
+            ("channel", include_str!("channel.py")),
+            ("ipython_shell", include_str!("ipython_shell.py")),
+            ("plain_shell", include_str!("plain_shell.py")),
+        ];
+        Script { texts: texts.map(|(name, text)| (name, text.to_owned())) }
     }
 }
 
 impl Script {
-    /// The supervisor with a defence taken out, for tests that show the attack working without it.
+    /// The same with a defence taken out, for tests that show the attack working without it.
     #[doc(hidden)]
     pub fn weakened(mut self, defence: &str, instead: &str) -> Self {
-        self.supervisor = self.supervisor.replace(defence, instead);
+        for (_, text) in &mut self.texts {
+            *text = text.replace(defence, instead);
+        }
         self
     }
 
     /// What is written to the container's standard input before any frame.
     pub(crate) fn sources(&self) -> Vec<u8> {
-        let sources = json!({
-            "supervisor": self.supervisor,
-            "worker": self.worker,
-            "ipython_shell": self.ipython_shell,
-            "plain_shell": self.plain_shell,
-        });
-        sources.to_string().into_bytes()
+        let texts: Map<String, Value> =
+            self.texts.iter().map(|(name, text)| ((*name).to_owned(), Value::from(text.as_str()))).collect();
+        Value::Object(texts).to_string().into_bytes()
     }
 
     /// The container's main process, which reads `sources` and becomes the supervisor.

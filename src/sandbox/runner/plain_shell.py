@@ -1,6 +1,6 @@
 """Cells without IPython: values, rich displays, figures, tracebacks with the cell's own lines.
 
-`worker` is a global: the module in `worker.py`. Magics and `!` need IPython.
+Two globals come from `worker.py`: `channel`, the module, and `without_us`. Magics and `!` need IPython.
 """
 
 import ast
@@ -116,11 +116,11 @@ class Shell:
             data, extra = (value, {}) if raw else bundle_of(value)
             shown = {"data": data, "metadata": dict(extra, **(metadata or {}))}
             shown.update(display_id=display_id, update=update)
-            self.session.show(worker.DISPLAY, worker.encode(shown))
+            self.session.show(channel.DISPLAY, channel.encode(shown))
         return Handle(self, display_id) if display_id else None
 
     def clear_output(self, wait=False):
-        self.session.show(worker.CLEAR, worker.encode({"wait": bool(wait)}))
+        self.session.show(channel.CLEAR, channel.encode({"wait": bool(wait)}))
 
     def result(self, value):
         if value is None:
@@ -129,7 +129,7 @@ class Shell:
         builtins._ = value
         if self.store:
             self.names["Out"][self.count] = value
-        self.session.show(worker.RESULT, worker.encode({"data": data, "metadata": metadata}))
+        self.session.show(channel.RESULT, channel.encode({"data": data, "metadata": metadata}))
 
     def show_figures(self, *_, **__):
         pyplot = sys.modules.get("matplotlib.pyplot")
@@ -146,7 +146,7 @@ class Shell:
 
     def failure(self, error):
         """The traceback from the cell's first line on, in colours."""
-        trace = worker.without_us(error.__traceback__)
+        trace = without_us(error.__traceback__)
         while trace is not None and not trace.tb_frame.f_code.co_filename.startswith("Cell In["):
             trace = trace.tb_next
         lines = traceback.format_exception(type(error), error, trace)
@@ -159,7 +159,7 @@ class Shell:
         except Exception as e:
             said = "<str() of the exception failed: %s>" % type(e).__name__
         failure = {"ename": type(error).__name__, "evalue": said, "traceback": text[:-1] + [colour]}
-        self.session.show(worker.ERROR, worker.encode(failure))
+        self.session.show(channel.ERROR, channel.encode(failure))
         return failure
 
     # Running.

@@ -28,10 +28,21 @@ def harden():
 
 UNDUMPABLE = harden()
 
+import types
+
+
+def load(name):
+    """One of the texts that came with this one, as a module."""
+    module = types.ModuleType("cellblock_" + name)
+    exec(compile(SOURCES.pop(name), "<cellblock %s>" % name, "exec"), module.__dict__)
+    return module
+
+
+system = load("system")
+
 import _thread
 import collections
 import errno
-import fcntl
 import json
 import os
 import select
@@ -45,134 +56,8 @@ MAX = 1 << 20
 CHUNK = 1 << 17
 
 PART, PYTHON, PROCESS, SIGNAL, KILL, INPUT_REPLY, REQUEST, RESTART = range(8)
-HELLO, FD_STDOUT, FD_STDERR, EXIT, WORKER, FAULT = 0x80, 0x81, 0x82, 0x83, 0x84, 0x85
+HELLO, FD_STDOUT, EXIT, WORKER, FAULT = 0x80, 0x81, 0x83, 0x84, 0x85  # 0x82: descriptor 2
 DONE, REPLY, READY, LAST = 0xA7, 0xA8, 0xA9, 0xAE
-
-WORKER_BOOT = (
-    "import json,os\n"
-    "n=int(os.read(3,8),16);b=b''\n"
-    "while len(b)<n:b+=os.read(3,n-len(b))\n"
-    "s=json.loads(b)\n"
-    "exec(compile(s['worker'],'<cellblock worker>','exec'),{'__name__':'_cellblock_worker','SOURCES':s})"
-)
-
-
-def pipe():
-    """A pipe whose ends lie above the numbers that children are given, closed on exec."""
-    ends = os.pipe()
-    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in ends]
-    for fd in ends:
-        os.close(fd)
-    try:
-        fcntl.fcntl(high[0], 1031, MAX)  # F_SETPIPE_SZ
-    except OSError:
-        pass  # above the system's limit: the default size works too
-    return high
-
-
-def close(*fds):
-    for fd in fds:
-        try:
-            os.close(fd)
-        except OSError:
-            pass
-
-
-def kill(pid, number):
-    try:
-        os.kill(pid, number)
-    except OSError:
-        pass
-
-
-def read_some(fd, size):
-    """Bytes, `b""` at the end, `None` when there is nothing now."""
-    try:
-        return os.read(fd, size)
-    except BlockingIOError:
-        return None
-    except OSError:
-        return b""
-
-
-def parents():
-    """Every process that can be seen, with its parent."""
-    found = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open("/proc/%s/stat" % name, "rb") as stat:
-                    found[int(name)] = int(stat.read().rpartition(b")")[2].split()[1])
-            except (OSError, IndexError, ValueError):
-                pass
-    return found
-
-
-def children():
-    """Our own direct children, the adopted ones included."""
-    found = set()
-    try:
-        for task in os.listdir("/proc/self/task"):
-            with open("/proc/self/task/%s/children" % task, "rb") as listing:
-                found.update(map(int, listing.read().split()))
-        return found
-    except (OSError, ValueError):
-        me = os.getpid()  # no CONFIG_PROC_CHILDREN: the long way
-        return {pid for pid, parent in parents().items() if parent == me}
-
-
-def descendants(roots):
-    """The given processes and everything below them."""
-    below = collections.defaultdict(list)
-    for pid, parent in parents().items():
-        below[parent].append(pid)
-    found, todo = set(), list(roots)
-    while todo:
-        pid = todo.pop()
-        if pid not in found:
-            found.add(pid)
-            todo.extend(below[pid])
-    return found
-
-
-def oom_kills():
-    """How often the memory limit has killed a process in this container."""
-    for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
-        try:
-            with open(path) as lines:
-                for line in lines:
-                    if line.startswith("oom_kill "):
-                        return int(line.split()[1])
-        except (OSError, ValueError):
-            pass
-    return 0
-
-
-def ending(status):
-    if os.WIFSIGNALED(status):
-        return None, os.WTERMSIG(status)
-    return os.WEXITSTATUS(status), None
-
-
-class Worker:
-    """The Python session's process and the ends of its pipes that are ours."""
-
-    def __init__(self, pid, commands, replies, control, out, err):
-        self.pid, self.commands, self.replies, self.control = pid, commands, replies, control
-        self.outputs = {out: FD_STDOUT, err: FD_STDERR}
-        self.tail = b""
-        self.order = None  # the last that it was given
-        self.pending = bytearray()
-        self.ready = False
-        self.broken = False  # it sent what is no frame of its kinds
-
-
-class Process:
-    """A one-shot program: perhaps a compiler first, then the program itself."""
-
-    def __init__(self, stages, env, folder):
-        self.stages, self.env, self.folder = stages, env, folder
-        self.stage, self.pid, self.outputs = None, None, {}
 
 
 class Supervisor:
@@ -187,14 +72,14 @@ class Supervisor:
         self.posts = collections.deque()
         self.handlers = {}
         self.epoll = select.epoll()
-        self.oom = oom_kills()
+        self.oom = system.oom_kills()
         try:
             os.chdir("/workspace")
         except OSError:
             pass
         self.env = dict(os.environ, PWD=os.getcwd(), PYTHONUNBUFFERED="1", PYTHONIOENCODING="utf-8")
         self.env.update(TERM="xterm-color", PAGER="cat", GIT_PAGER="cat")
-        wake_r, self.wake_w = pipe()
+        wake_r, self.wake_w = system.pipe()
         os.set_blocking(wake_r, False)
         os.set_blocking(self.wake_w, False)
         self.watch(wake_r, lambda: self.on_wake(wake_r))
@@ -236,7 +121,7 @@ class Supervisor:
             self.epoll.unregister(fd)
 
     def on_wake(self, fd):
-        while read_some(fd, 4096):
+        while system.read_some(fd, 4096):
             pass
         while self.posts:
             self.posts.popleft()()
@@ -250,21 +135,8 @@ class Supervisor:
 
     def emit(self, parts):
         """Writes to the host, waiting for room."""
-        while parts:
-            some, parts = parts[:512], parts[512:]
-            left = sum(map(len, some))
-            while left:
-                try:
-                    wrote = os.writev(1, some)
-                except OSError as e:
-                    if e.errno in (errno.EINTR, errno.EAGAIN):
-                        continue
-                    self.end()
-                left -= wrote
-                while left and wrote >= len(some[0]):
-                    wrote -= len(some.pop(0))
-                if left and wrote:
-                    some[0] = memoryview(some[0])[wrote:]
+        if not system.write_all(1, parts):
+            self.end()
 
     def emit_json(self, kind, run, value):
         data = json.dumps(value).encode()
@@ -272,18 +144,18 @@ class Supervisor:
 
     def drain(self, outputs, whole=False):
         """Passes on what is in the pipes now: as much as a pipe holds, or all of it once nobody writes."""
-        for fd, kind in list(outputs.items()):
+        for fd, number in list(outputs.items()):
             room = MAX
             while room > 0 or whole:
-                data = read_some(fd, CHUNK)
+                data = system.read_some(fd, CHUNK)
                 if not data:
                     if data is not None:
                         self.unwatch(fd)
                         outputs.pop(fd)
-                        close(fd)
+                        system.close(fd)
                     break
                 room -= len(data)
-                self.emit([OUTER.pack(kind, self.run, len(data)), data])
+                self.emit([OUTER.pack(FD_STDOUT + number - 1, self.run, len(data)), data])
 
     def reap(self):
         """Collects the dead; `bury` deals with those that we know."""
@@ -305,7 +177,7 @@ class Supervisor:
     def bury(self):
         while self.exited:
             who, status = self.exited.popleft()
-            if isinstance(who, Worker):
+            if isinstance(who, system.Worker):
                 self.worker_lost(who, status)
             elif who is self.process:
                 self.stage_over(who, status)
@@ -320,70 +192,44 @@ class Supervisor:
         while True:
             self.reap()
             keep = {who.pid for who in (self.worker, self.process) if who}
-            strays = children() - keep
+            strays = system.children() - keep
             if not strays:
                 return count
-            every = descendants(strays) | strays
+            every = system.descendants(strays) | strays
             for number in (signal.SIGSTOP, signal.SIGKILL):
                 for pid in every:
-                    kill(pid, number)
+                    system.kill(pid, number)
             count += len(every)
             if time.monotonic() > give_up:
-                self.kill_all()
+                system.kill_all()
                 give_up += 1.0
             time.sleep(0.001)
 
-    def kill_all(self):
-        """The last resort. Only as PID 1 does -1 mean this container and nothing else."""
-        if os.getpid() == 1:
-            try:
-                os.kill(-1, signal.SIGKILL)
-            except OSError:
-                pass
-        else:
-            for pid in descendants(children()):
-                kill(pid, signal.SIGKILL)
-
     def take_oom(self):
-        before, self.oom = self.oom, oom_kills()
+        before, self.oom = self.oom, system.oom_kills()
         return self.oom > before
 
     # The Python session.
 
-    def spawn(self, argv, env, actions, defaults):
-        for fd in actions:
-            os.set_blocking(fd, True)
-        moves = [(os.POSIX_SPAWN_DUP2, fd, to) for fd, to in actions.items()]
-        moves.insert(0, (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0))
-        # Python ignores SIGPIPE and SIGXFSZ; ignored signals would stay so after exec.
-        pid = os.posix_spawnp(argv[0], argv, env, file_actions=moves, setsid=True, setsigdef=defaults)
-        try:
-            # When memory runs out, this process must be the last to go.
-            with open("/proc/%d/oom_score_adj" % pid, "w") as score:
-                score.write("500")
-        except OSError:
-            pass
-        return pid
-
     def start_worker(self):
-        commands_r, commands_w = pipe()
-        replies_r, replies_w = pipe()
-        control_r, control_w = pipe()
-        out_r, out_w = pipe()
-        err_r, err_w = pipe()
+        commands_r, commands_w = system.pipe()
+        replies_r, replies_w = system.pipe()
+        control_r, control_w = system.pipe()
+        out_r, out_w = system.pipe()
+        err_r, err_w = system.pipe()
         theirs = {commands_r: 3, control_w: 4, replies_r: 5, out_w: 1, err_w: 2}
         defaults = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGHUP]
         try:
             # SIGINT stays ignored until the worker is ready for it.
-            pid = self.spawn([sys.executable, "-c", WORKER_BOOT], self.env, theirs, defaults)
+            pid = system.spawn([sys.executable, "-c", system.WORKER_BOOT], self.env, theirs, defaults)
         except OSError as e:
-            close(*theirs, commands_w, replies_w, control_r, out_r, err_r)
+            system.close(*theirs, commands_w, replies_w, control_r, out_r, err_r)
             self.fault("the Python session can't be started: %s" % e)
             return
-        close(*theirs)
+        system.close(*theirs)
         for fd in (commands_w, replies_w, control_r, out_r, err_r):
             os.set_blocking(fd, False)
-        worker = Worker(pid, commands_w, replies_w, control_r, out_r, err_r)
+        worker = system.Worker(pid, commands_w, replies_w, control_r, out_r, err_r)
         self.watch(control_r, lambda: self.on_control(worker))
         for fd in (out_r, err_r):
             self.watch(fd, lambda: self.drain(worker.outputs))
@@ -412,7 +258,7 @@ class Supervisor:
             self.to_worker(worker, b"")
 
     def on_control(self, worker):
-        data = read_some(worker.control, CHUNK)
+        data = system.read_some(worker.control, CHUNK)
         if data is None:
             return
         # What descriptors 1 and 2 hold was written before what the worker said last.
@@ -465,29 +311,29 @@ class Supervisor:
     def kill_worker(self, worker):
         with self.lock:
             if worker.pid:
-                kill(-worker.pid, signal.SIGKILL)
-                kill(worker.pid, signal.SIGKILL)
+                system.kill(-worker.pid, signal.SIGKILL)
+                system.kill(worker.pid, signal.SIGKILL)
 
     def worker_lost(self, worker, status):
         self.kill_strays()
         while not worker.broken:  # its last words
-            data = read_some(worker.control, MAX)
+            data = system.read_some(worker.control, MAX)
             if not data:
                 break
             self.pass_on(worker, data)
         self.drain(worker.outputs, whole=True)
         # An order that it never read was not begun: the next session takes it.
-        again = worker.order if worker.ready and self.unread(worker) and not self.restarting else None
+        again = worker.order if not self.restarting and worker.never_read() else None
         with self.lock:
             for fd in (worker.control, worker.commands, *worker.outputs):
                 self.unwatch(fd)
-            close(worker.control, worker.commands, worker.replies, *worker.outputs)
+            system.close(worker.control, worker.commands, worker.replies, *worker.outputs)
             self.worker = None
             run = self.run if self.doing in (PYTHON, REQUEST) and not again else 0
             restart, self.restarting = self.restarting, False
             if run:
                 self.run, self.doing = 0, None
-        code, number = ending(status)
+        code, number = system.ending(status)
         lost = {"state": "lost", "code": code, "signal": number, "oom": self.take_oom(), "restart": restart}
         lost.update(ready=worker.ready, broken=worker.broken)
         self.emit_json(WORKER, run, lost)
@@ -496,15 +342,6 @@ class Supervisor:
         if again and self.worker:
             self.worker.order = again
             self.to_worker(self.worker, again)
-
-    @staticmethod
-    def unread(worker):
-        waiting = bytearray(4)
-        try:
-            fcntl.ioctl(worker.commands, 0x541B, waiting)  # FIONREAD
-        except OSError:
-            pass
-        return bool(worker.pending) or any(waiting)
 
     # One-shot processes.
 
@@ -520,25 +357,25 @@ class Supervisor:
         stages = [("run", order["argv"])]
         if order.get("compile"):
             stages.insert(0, ("compile", order["compile"]))
-        self.process = Process(stages, dict(self.env, **order.get("env", {})), folder)
+        self.process = system.Process(stages, dict(self.env, **order.get("env", {})), folder)
         self.next_stage(self.process)
 
     def next_stage(self, process):
         process.stage, argv = process.stages.pop(0)
         argv = [word.replace("{dir}", process.folder) for word in argv]
-        out_r, out_w = pipe()
-        err_r, err_w = pipe()
+        out_r, out_w = system.pipe()
+        err_r, err_w = system.pipe()
         usual = [signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGHUP]
         try:
             with self.lock:
-                process.pid = self.spawn(argv, process.env, {out_w: 1, err_w: 2}, usual)
+                process.pid = system.spawn(argv, process.env, {out_w: 1, err_w: 2}, usual)
         except OSError as e:
-            close(out_r, out_w, err_r, err_w)
+            system.close(out_r, out_w, err_r, err_w)
             self.process_over(process)
             missing = "this image has no %s" % argv[0] if e.errno == errno.ENOENT else str(e)
             return self.fault("%s can't be started: %s" % (argv[0], missing), self.run)
-        close(out_w, err_w)
-        process.outputs = {out_r: FD_STDOUT, err_r: FD_STDERR}
+        system.close(out_w, err_w)
+        process.outputs = {out_r: 1, err_r: 2}
         for fd in (out_r, err_r):
             os.set_blocking(fd, False)
             self.watch(fd, lambda: self.drain(process.outputs))
@@ -548,8 +385,8 @@ class Supervisor:
         self.drain(process.outputs)
         for fd in process.outputs:
             self.unwatch(fd)
-            close(fd)
-        code, number = ending(status)
+            system.close(fd)
+        code, number = system.ending(status)
         if process.stages and code == 0:
             return self.next_stage(process)
         run, stage = self.run, process.stage
@@ -562,12 +399,7 @@ class Supervisor:
             self.process = None
             if self.doing == PROCESS:
                 self.run, self.doing = 0, None
-        try:
-            for name in os.listdir(process.folder)[:1000]:
-                os.unlink(os.path.join(process.folder, name))
-            os.rmdir(process.folder)
-        except OSError:
-            pass  # the guest put something else there; /tmp goes with the container
+        process.clean()
 
     def fault(self, message, run=0):
         with self.lock:
@@ -603,7 +435,7 @@ class Supervisor:
         return data
 
     def end(self):
-        self.kill_all()
+        system.kill_all()
         os._exit(0)
 
     def post(self, action):
@@ -635,18 +467,18 @@ class Supervisor:
             elif kind == SIGNAL:
                 number = json.loads(payload)["signal"]
                 if run == self.run and self.doing == PROCESS and process and process.pid:
-                    kill(-process.pid, number)
+                    system.kill(-process.pid, number)
                 elif run == self.run and self.doing in (PYTHON, REQUEST) and worker and worker.pid:
-                    kill(-worker.pid, number)
+                    system.kill(-worker.pid, number)
             elif kind == KILL:
                 if run == self.run and self.doing == PROCESS and process and process.pid:
-                    kill(-process.pid, signal.SIGKILL)
+                    system.kill(-process.pid, signal.SIGKILL)
                 elif run == self.run and self.doing in (PYTHON, REQUEST) and worker:
                     self.kill_worker(worker)
             elif kind == RESTART:
                 if worker and worker.pid:
                     self.restarting = True
-                    self.kill_all()
+                    system.kill_all()
                 else:
                     self.post(self.ensure_worker)
             else:

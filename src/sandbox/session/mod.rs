@@ -7,10 +7,12 @@
 //! | --- | --- |
 //! | `boot` | from nothing to a live supervisor |
 //! | `drive` | one run to its end |
+//! | `idle` | what happens between runs |
 //! | `words` | how it ended, for the user |
 
 mod boot;
 mod drive;
+mod idle;
 mod words;
 
 use std::sync::Arc;
@@ -27,19 +29,12 @@ use super::backend::{Backend, BackendError, Container, Obituary};
 use super::language::{Language, Program};
 use super::output::Outlet;
 use super::runner::Script;
-use super::runner::frame::{Frame, Incoming, Lost, Order, WorkerNews};
+use super::runner::frame::{Incoming, Order};
 use super::{PythonInfo, Run, RunEnd};
 use boot::{Live, StartError, Starting};
 use drive::{Driven, Ending, Surroundings};
 
-/// A request that guest code answers may take this long before it is interrupted, and this long before the
-/// session is killed for it.
-const REQUEST: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(12)];
-/// Output of background work that is kept between runs.
-const BETWEEN: usize = 256 << 10;
 const OBITUARY: Duration = Duration::from_secs(3);
-/// How long the old Python session may take to end.
-const RESTART: Duration = Duration::from_secs(2);
 /// How long a start that was interrupted may take to end; it goes on ending by itself after that.
 const STOPPED_START: Duration = Duration::from_millis(1500);
 
@@ -364,132 +359,6 @@ impl Session {
         }
         self.end_live().await;
         told
-    }
-
-    /// What arrives while nothing runs: news of the session, output of background work.
-    async fn idle_frame(&mut self, incoming: Option<Result<Incoming, String>>) {
-        match incoming {
-            Some(Ok(incoming)) => match incoming.frame {
-                Frame::Worker(WorkerNews::Ready { python, ipython }) => {
-                    drive::tell(&self.python, python, ipython);
-                }
-                Frame::Worker(WorkerNews::Lost(lost)) if !lost.restart => self.lose_beside(&lost),
-                _ => self.keep(incoming),
-            },
-            Some(Err(broken)) => self.gone_idle(Some(&broken)).await,
-            None => self.gone_idle(None).await,
-        }
-    }
-
-    /// The Python session was lost while no Python code ran: the next that does is told.
-    fn lose_beside(&mut self, lost: &Lost) {
-        let (_, how) = words::how_lost(lost, self.settings.memory);
-        if std::mem::take(&mut self.used) {
-            self.lost = Some(format!(
-                "Between two cells {how}. Its variables and imports are lost; this cell runs in a fresh one."
-            ));
-        }
-    }
-
-    async fn gone_idle(&mut self, broken: Option<&str>) {
-        let (_, how) = self.bury(broken).await;
-        if std::mem::take(&mut self.used) {
-            self.lost = Some(format!(
-                "Between two cells {how}. Python's variables and imports are lost; this cell runs in a fresh sandbox."
-            ));
-        }
-    }
-
-    fn keep(&mut self, incoming: Incoming) {
-        if self.between_size + incoming.size <= BETWEEN {
-            self.between_size += incoming.size;
-            self.between.push(incoming);
-        }
-    }
-
-    /// Output after a run's end belongs to the next one, and is marked.
-    fn show_between(&mut self, outlet: &mut Outlet) {
-        if self.between.is_empty() {
-            return;
-        }
-        outlet.notice(Notice::info("What earlier cells started in the background showed meanwhile:"));
-        for incoming in self.between.drain(..) {
-            drive::show(outlet, incoming.frame, incoming.size);
-        }
-        self.between_size = 0;
-    }
-
-    /// Asks the Python session; `Null` when it does not answer.
-    async fn request(&mut self, request: &Value) -> Value {
-        if self.live.is_none() && self.starting.is_some() {
-            tokio::select! {
-                () = self.shutdown.cancelled() => return Value::Null,
-                () = started(&mut self.starting) => {}
-            }
-            self.settle().await;
-        }
-        let Some(live) = &mut self.live else { return Value::Null };
-        let number = live.number();
-        if live.order(Order::Request, number, request).await.is_err() {
-            return Value::Null;
-        }
-        let begun = tokio::time::Instant::now();
-        let mut patience = REQUEST.iter().zip([Order::Signal, Order::Kill]);
-        let mut next = patience.next();
-        loop {
-            let alarm = next.map(|(after, order)| (begun + *after, order));
-            tokio::select! {
-                () = self.shutdown.cancelled() => return Value::Null,
-                () = async { if let Some((at, _)) = alarm { tokio::time::sleep_until(at).await } }, if alarm.is_some() => {
-                    if let (Some((_, order)), Some(live)) = (alarm, &mut self.live) {
-                        let _ = live.order(order, number, &json!({ "signal": 2 })).await;
-                    }
-                    next = patience.next();
-                }
-                incoming = next_frame(&mut self.live) => match incoming {
-                    Some(Ok(Incoming { run, frame: Frame::Reply(value), .. })) if run == number => return value,
-                    Some(Ok(Incoming { run, frame: Frame::Fault(_), .. })) if run == number => return Value::Null,
-                    incoming => {
-                        let over = matches!(
-                            &incoming,
-                            Some(Ok(Incoming { run, frame: Frame::Worker(WorkerNews::Lost(_)), .. })) if *run == number
-                        );
-                        self.idle_frame(incoming).await;
-                        if over || self.live.is_none() {
-                            return Value::Null;
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    /// A fresh Python session; everything that the old one started ends.
-    async fn reset(&mut self) {
-        self.used = false;
-        self.lost = None;
-        self.between.clear();
-        self.between_size = 0;
-        let Some(live) = &mut self.live else { return };
-        let ordered = live.order(Order::Restart, 0, &json!({})).await.is_ok();
-        let restarted =
-            ordered && tokio::time::timeout(RESTART, restarted(&mut self.live)).await.unwrap_or(false);
-        if !restarted {
-            self.end_live().await;
-        }
-    }
-}
-
-/// Waits until the old Python session is gone on our order; `false` when everything is.
-async fn restarted(live: &mut Option<Live>) -> bool {
-    loop {
-        match next_frame(live).await {
-            Some(Ok(Incoming { frame: Frame::Worker(WorkerNews::Lost(lost)), .. })) if lost.restart => {
-                return true;
-            }
-            Some(Ok(_)) => {}
-            Some(Err(_)) | None => return false,
-        }
     }
 }
 

@@ -105,8 +105,7 @@ async fn nonsense_in_the_sessions_own_channel_ends_the_session_only() {
 #[tokio::test(flavor = "multi_thread")]
 async fn frames_of_the_sessions_kinds_with_hostile_contents_are_data() {
     let bed = Bed::new();
-    let code = "import struct, sys\n\
-        show = sys.modules['_cellblock_worker'] and get_ipython().session.show\n\
+    let code = "show = get_ipython().session.show\n\
         show(0xa2, b'{'); show(0xa2, b'[' * 100_000); show(0xa4, b'{\"ename\": 3}'); show(0xa8, b'{}')\n\
         show(0xa6, b'{\"prompt\": \"forged?\", \"seq\": 99}'); show(0xae, b''); show(0xae, b'\\x83{}')\n\
         show(0xa2, b'{\"data\": {\"text/plain\": \"fine\"}, \"display_id\": \"host:x\", \"update\": true}')\n\

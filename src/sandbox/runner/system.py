@@ -1,0 +1,205 @@
+"""What the supervisor asks of Linux: pipes, processes, who descends from whom, the memory limit's kills."""
+
+import collections
+import errno
+import fcntl
+import os
+import signal
+
+PIPE_SIZE = 1 << 20
+F_SETPIPE_SZ, FIONREAD = 1031, 0x541B
+
+# The Python session's command line: the rest comes through its descriptor 3.
+WORKER_BOOT = (
+    "import json,os\n"
+    "n=int(os.read(3,8),16);b=b''\n"
+    "while len(b)<n:b+=os.read(3,n-len(b)) or os._exit(0)\n"
+    "s=json.loads(b)\n"
+    "exec(compile(s['worker'],'<cellblock worker>','exec'),{'__name__':'_cellblock_worker','SOURCES':s})"
+)
+
+
+def pipe():
+    """A pipe whose ends lie above the numbers that children are given, closed on exec."""
+    ends = os.pipe()
+    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in ends]
+    for fd in ends:
+        os.close(fd)
+    try:
+        fcntl.fcntl(high[0], F_SETPIPE_SZ, PIPE_SIZE)
+    except OSError:
+        pass  # above the system's limit: the default size works too
+    return high
+
+
+def close(*fds):
+    for fd in fds:
+        try:
+            os.close(fd)
+        except OSError:
+            pass
+
+
+def kill(pid, number):
+    try:
+        os.kill(pid, number)
+    except OSError:
+        pass
+
+
+def read_some(fd, size):
+    """Bytes, `b""` at the end, `None` when there is nothing now."""
+    try:
+        return os.read(fd, size)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""
+
+
+def parents():
+    """Every process that can be seen, with its parent."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open("/proc/%s/stat" % name, "rb") as stat:
+                    found[int(name)] = int(stat.read().rpartition(b")")[2].split()[1])
+            except (OSError, IndexError, ValueError):
+                pass
+    return found
+
+
+def children():
+    """Our own direct children, the adopted ones included."""
+    found = set()
+    try:
+        for task in os.listdir("/proc/self/task"):
+            with open("/proc/self/task/%s/children" % task, "rb") as listing:
+                found.update(map(int, listing.read().split()))
+        return found
+    except (OSError, ValueError):
+        me = os.getpid()  # no CONFIG_PROC_CHILDREN: the long way
+        return {pid for pid, parent in parents().items() if parent == me}
+
+
+def descendants(roots):
+    """The given processes and everything below them."""
+    below = collections.defaultdict(list)
+    for pid, parent in parents().items():
+        below[parent].append(pid)
+    found, todo = set(), list(roots)
+    while todo:
+        pid = todo.pop()
+        if pid not in found:
+            found.add(pid)
+            todo.extend(below[pid])
+    return found
+
+
+def oom_kills():
+    """How often the memory limit has killed a process in this container."""
+    for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
+        try:
+            with open(path) as lines:
+                for line in lines:
+                    if line.startswith("oom_kill "):
+                        return int(line.split()[1])
+        except (OSError, ValueError):
+            pass
+    return 0
+
+
+def ending(status):
+    if os.WIFSIGNALED(status):
+        return None, os.WTERMSIG(status)
+    return os.WEXITSTATUS(status), None
+
+
+def unread(fd):
+    """Whether a pipe holds bytes that its reader has not taken."""
+    waiting = bytearray(4)
+    try:
+        fcntl.ioctl(fd, FIONREAD, waiting)
+    except OSError:
+        pass
+    return any(waiting)
+
+
+def spawn(argv, env, actions, defaults):
+    """Starts a program in a session of its own with these descriptors and default signals."""
+    for fd in actions:
+        os.set_blocking(fd, True)
+    moves = [(os.POSIX_SPAWN_DUP2, fd, to) for fd, to in actions.items()]
+    moves.insert(0, (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0))
+    # Python ignores SIGPIPE and SIGXFSZ; ignored signals would stay so after exec.
+    pid = os.posix_spawnp(argv[0], argv, env, file_actions=moves, setsid=True, setsigdef=defaults)
+    try:
+        # When memory runs out, this process must be the last to go.
+        with open("/proc/%d/oom_score_adj" % pid, "w") as score:
+            score.write("500")
+    except OSError:
+        pass
+    return pid
+
+
+def write_all(fd, parts):
+    """Writes all of them, waiting for room; `False` when nobody will ever read."""
+    while parts:
+        some, parts = parts[:512], parts[512:]
+        left = sum(map(len, some))
+        while left:
+            try:
+                wrote = os.writev(fd, some)
+            except OSError as e:
+                if e.errno in (errno.EINTR, errno.EAGAIN):
+                    continue
+                return False
+            left -= wrote
+            while left and wrote >= len(some[0]):
+                wrote -= len(some.pop(0))
+            if left and wrote:
+                some[0] = memoryview(some[0])[wrote:]
+    return True
+
+
+def kill_all():
+    """The last resort. Only as PID 1 does -1 mean this container and nothing else."""
+    if os.getpid() == 1:
+        kill(-1, signal.SIGKILL)
+    else:
+        for pid in descendants(children()):
+            kill(pid, signal.SIGKILL)
+
+
+class Worker:
+    """The Python session's process and the ends of its pipes that are ours."""
+
+    def __init__(self, pid, commands, replies, control, out, err):
+        self.pid, self.commands, self.replies, self.control = pid, commands, replies, control
+        self.outputs = {out: 1, err: 2}
+        self.tail = b""
+        self.order = None  # the last that it was given
+        self.pending = bytearray()
+        self.ready = False
+        self.broken = False  # it sent what is no frame of its kinds
+
+    def never_read(self):
+        """Whether its last order, given when it was up, was not taken."""
+        return self.ready and bool(self.pending or unread(self.commands))
+
+
+class Process:
+    """A one-shot program: perhaps a compiler first, then the program itself."""
+
+    def __init__(self, stages, env, folder):
+        self.stages, self.env, self.folder = stages, env, folder
+        self.stage, self.pid, self.outputs = None, None, {}
+
+    def clean(self):
+        try:
+            for name in os.listdir(self.folder)[:1000]:
+                os.unlink(os.path.join(self.folder, name))
+            os.rmdir(self.folder)
+        except OSError:
+            pass  # the guest put something else there; /tmp goes with the container
