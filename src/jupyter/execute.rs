@@ -22,8 +22,9 @@ use super::notice::Style;
 use super::present::{Manner, Presenter};
 use super::stdin::Prompt;
 
-/// Events that may wait to be shown; behind them the run waits.
-const DEPTH: usize = 64;
+/// Events that may wait to be shown; behind them the run's own buffer waits. Few, for one may be a large text: at
+/// the pace of a Jupyter server, what is in here is shown before an interrupt ends the cell.
+const DEPTH: usize = 2;
 
 /// Runs a cell.
 pub(crate) async fn execute(

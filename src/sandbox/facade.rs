@@ -99,7 +99,7 @@ impl Sandbox {
         // A job in the queue is not abandoned: the session sees the cancellation when its turn comes, and at
         // once when it is running.
         if sent && let Ok((end, mut outlet)) = ended.await {
-            outlet.flush(events).await;
+            outlet.flush(events, &cancel).await;
             return end;
         }
         let failure = if cancel.is_cancelled() {

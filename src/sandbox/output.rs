@@ -7,6 +7,8 @@
 
 use std::collections::VecDeque;
 
+use tokio_util::sync::CancellationToken;
+
 use crate::event::{Bundle, DisplayId, Event, EventSender, Failure, Notice, Stream, terminal};
 
 use super::spill::{Shelf, Spill};
@@ -279,19 +281,7 @@ impl Outlet {
             self.text(stream, text);
         }
         self.release();
-        if let Some(spill) = self.spill.take() {
-            let end = spill.finish().await;
-            self.lost += end.beyond;
-            if let Some(e) = end.error {
-                self.notice(Notice::warning(format!(
-                    "The file with the rest of the output is incomplete: {e}"
-                )));
-            }
-        }
-        if self.lost > 0 {
-            let lost = size(self.lost);
-            self.notice(Notice::warning(format!("{lost} of output were neither shown nor kept.")));
-        }
+        self.close_spill().await;
         if self.left_out > 0 {
             let (count, cap) = (self.left_out, size(self.cap));
             self.notice(Notice::warning(format!(
@@ -305,13 +295,49 @@ impl Outlet {
         std::mem::take(&mut self.transcript).finish()
     }
 
-    /// Hands over what is left, at the surface's own pace.
-    pub(crate) async fn flush(&mut self, events: &EventSender) {
-        while let Some(event) = self.next() {
-            if events.send(event).await.is_err() {
-                self.pending.clear();
+    /// Closes the file, and says what it could not take.
+    async fn close_spill(&mut self) {
+        if let Some(spill) = self.spill.take() {
+            let end = spill.finish().await;
+            self.lost += end.beyond;
+            if let Some(e) = end.error {
+                self.notice(Notice::warning(format!(
+                    "The file with the rest of the output is incomplete: {e}"
+                )));
             }
         }
+        if self.lost > 0 {
+            let lost = size(std::mem::take(&mut self.lost));
+            self.notice(Notice::warning(format!("{lost} of output were neither shown nor kept.")));
+        }
+    }
+
+    /// Hands over what is left, at the surface's own pace. When `cancel` fires, the user waits no longer for
+    /// text that the surface has not taken: it goes to a file, as when the run itself is stopped.
+    pub(crate) async fn flush(&mut self, events: &EventSender, cancel: &CancellationToken) {
+        while self.has_events() {
+            tokio::select! {
+                biased;
+                () = cancel.cancelled(), if !self.stopping => self.stopped_late().await,
+                permit = events.reserve() => match permit {
+                    Ok(permit) => if let Some(event) = self.next() {
+                        permit.send(event);
+                    },
+                    Err(_) => self.discard(),
+                },
+            }
+        }
+    }
+
+    /// The run is over but its end has not been shown; its failure stays the last event.
+    async fn stopped_late(&mut self) {
+        let failure = match self.pending.back() {
+            Some(Event::Error(_)) => self.pending.pop_back(),
+            _ => None,
+        };
+        self.stopping();
+        self.close_spill().await;
+        self.pending.extend(failure);
     }
 
     /// Nobody will ever take the events.

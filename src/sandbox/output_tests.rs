@@ -134,3 +134,30 @@ fn sizes_read_well() {
         ["12 bytes", "5 kB", "16 MB", "1.5 GB"].map(str::to_owned)
     );
 }
+
+#[tokio::test]
+async fn an_interrupt_after_the_end_spills_what_a_slow_surface_has_not_taken() {
+    let (directory, shelf) = shelf();
+    let mut outlet = Outlet::new(0, 16 << 20, 16 << 20, Some(shelf));
+    let whole = "0123456789".repeat(100_000);
+    outlet.bytes(Stream::Stdout, whole.as_bytes());
+    outlet.finish(Some(&Failure::new("ExitCode", "3"))).await;
+    let (events, mut taken) = crate::event::channel(1);
+    let cancel = CancellationToken::new();
+    cancel.cancel();
+    let reader = tokio::spawn(async move {
+        let mut all = Vec::new();
+        while let Some(event) = taken.recv().await {
+            all.push(event);
+        }
+        all
+    });
+    outlet.flush(&events, &cancel).await;
+    drop(events);
+    let all = reader.await.unwrap();
+    let shown: usize =
+        all.iter().map(|e| if let Event::Stream { text, .. } = e { text.len() } else { 0 }).sum();
+    assert!(shown <= AFTER_STOP, "{shown}");
+    assert!(matches!(all.last(), Some(Event::Error(_))), "{:?}", all.last());
+    assert_eq!(spilled(&directory), whole);
+}
