@@ -87,7 +87,8 @@ impl Run {
 /// included.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RunEnd {
-    /// `None`: it succeeded. The failure was sent as an event, the last one.
+    /// `None`: it succeeded. The failure was sent as an event, once: the last one, unless Python showed something
+    /// after it (figures drawn at a cell's end).
     pub failure: Option<Failure>,
     /// Exit code of a process (`sh`); `None` for Python.
     pub exit_code: Option<i64>,

@@ -250,7 +250,6 @@ class Shell:
         config.HistoryManager.hist_file = ":memory:"
         ZMQInteractiveShell.session = session
         self.shell = ZMQInteractiveShell.instance(config=config)
-        self.keys = set()
 
     def warm(self):
         try:
