@@ -176,7 +176,9 @@ class Kernel:
                 message = self.client.get_iopub_msg(timeout=max(0.01, end - time.monotonic()))
             except queue.Empty:
                 raise TimeoutError(f"the kernel said nothing more; its log:\n{self.said()}") from None
-            if message["parent_header"].get("msg_id") == msg_id:
+            parent = message["parent_header"]
+            # The manager, which sends the interrupts, counts its messages like the client: ids alone collide.
+            if parent.get("msg_id") == msg_id and parent["msg_type"] != "interrupt_request":
                 return message
 
     def until(self, msg_id: str, wanted, timeout: float = PATIENCE) -> Ran:

@@ -95,6 +95,11 @@ def test_interrupt_ends_a_model_stream_and_keeps_what_was_said(name, kernels, mo
 def test_an_interrupt_between_cells_does_nothing(kernel):
     for _ in range(3):
         kernel.manager.interrupt_kernel()
+        # Until it was served: behind the next request it would interrupt that.
+        while True:
+            message = kernel.client.get_iopub_msg(timeout=60)
+            if message["parent_header"]["msg_type"] == "interrupt_request" and message["content"] == {"execution_state": "idle"}:
+                break
     assert kernel.run(kernel.python("6 * 7")).result == "42"
 
 
