@@ -1,13 +1,14 @@
 """A server that speaks `/v1/chat/completions` and answers by script, slowly when asked to.
 
-The last message of the request decides: `slowly` streams a word every 0.1 s for a minute, `count N` streams the
-numbers to N, `fail` gives a 401, anything else the sentence in `ANSWER`. Requests are kept in `requests`; streams
+The last message of the request decides: "talk slowly" streams a word every 0.1 s for a minute, "count N for me"
+the numbers to N, "fail now" gives a 401, anything else the sentence in `ANSWER`. Requests are kept in `requests`; streams
 that the client left are counted in `left`.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -55,14 +56,14 @@ class Handler(BaseHTTPRequestHandler):
             self.json(404, {"error": {"message": f"nothing at {self.path}"}})
             return
         asked = text_of(request["messages"][-1])
-        if "fail" in asked:
+        if "fail now" in asked:
             self.json(401, {"error": {"message": "the key is wrong", "type": "invalid_request_error"}})
             return
         delay = 0.0
-        if "slowly" in asked:
+        if "talk slowly" in asked.lower():
             pieces, delay = [f"word{n} " for n in range(600)], 0.1
-        elif "count" in asked:
-            pieces = [f"{n} " for n in range(1, int(asked.split("count")[1].split()[0]) + 1)]
+        elif counted := re.search(r"count (\d+) for me", asked):
+            pieces = [f"{n} " for n in range(1, int(counted[1]) + 1)]
         else:
             pieces = [piece + " " for piece in ANSWER.split(" ")]
             pieces[-1] = pieces[-1].rstrip()

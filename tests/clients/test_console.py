@@ -29,7 +29,7 @@ class Terminal:
         return done.stdout
 
     def screen(self) -> str:
-        return self.tmux("capture-pane", "-p", "-J", "-t", "main")
+        return self.tmux("capture-pane", "-p", "-J", "-t", "main").rstrip()
 
     def wait_for(self, pattern: str, timeout: float = 90, after: int = 0) -> str:
         """Waits until the pattern is on the screen at least `after + 1` times."""
@@ -94,7 +94,7 @@ def test_a_session_in_the_console(console, watch):
 
     # A question of the code.
     enter(console, "```python", "print('hello', input('your name? '))", "```")
-    console.wait_for(r"(?m)^your name\? ")
+    console.wait_for(r"(?m)^your name\?")
     enter(console, "Ada")
     console.wait_for(r"hello Ada")
     console.wait_for(r"In \[5\]:")

@@ -15,14 +15,14 @@ from pathlib import Path
 
 import pytest
 import websocket
-from harness import PATIENCE, Ran, fence
+from harness import PATIENCE, Ran, fence, with_workspace
 
 
 class Server:
     """A jupyter_server of its own, with the default limits of output."""
 
     def __init__(self, folder: Path, env: dict[str, str]):
-        folder.mkdir(parents=True, exist_ok=True)
+        with_workspace(folder)
         self.folder = folder
         self.token = uuid.uuid4().hex
         self.log = open(folder.parent / f"{folder.name}.log", "w+")
