@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -40,8 +42,11 @@ class Server:
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end and self.process.poll() is None:
             found = re.search(r"http://127\.0\.0\.1:(\d+)/", Path(self.log.name).read_text())
-            if found:
-                return int(found[1])
+            # It names its address shortly before it listens there.
+            with contextlib.suppress(OSError):
+                if found:
+                    socket.create_connection(("127.0.0.1", int(found[1])), timeout=1).close()
+                    return int(found[1])
             time.sleep(0.1)
         raise AssertionError(f"jupyter_server does not start:\n{Path(self.log.name).read_text()}")
 
@@ -222,10 +227,10 @@ def test_kill_9_of_the_server_leaves_nothing(busy, turn, kernels, watch):
     try:
         sockets = [server.session(name, f"{name}.ipynb") for name in ("cellblock", "cellblock-python")]
         if busy != "starting":
-            for socket, name in zip(sockets, ("cellblock", "cellblock-python")):
-                assert socket.run(python(name, "6 * 7")).result == "42"
+            for client, name in zip(sockets, ("cellblock", "cellblock-python")):
+                assert client.run(python(name, "6 * 7")).result == "42"
                 if busy == "running":
-                    socket.send(python(name, "import time\nwhile True: time.sleep(0.1); print('on')"))
+                    client.send(python(name, "import time\nwhile True: time.sleep(0.1); print('on')"))
             time.sleep(0.3 * turn)
         os.kill(server.process.pid, signal.SIGKILL)
         server.process.wait()
