@@ -35,9 +35,6 @@ pub(crate) enum Command {
     Build(BuildOptions),
     /// Run a kernel for one client; started by Jupyter
     Kernel(KernelOptions),
-    /// Remove what a killed kernel leaves behind; started by kernels
-    #[command(hide = true)]
-    Reaper,
     /// Show every setting, its value and where it comes from
     Config(ConfigOptions),
     /// Print a completion script for a shell

@@ -39,6 +39,11 @@ use exit::{CliError, emit};
 
 /// Runs the command line to its end; what to hand to the operating system.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    // Before anything else is touched: a reaper sits beside every kernel, and every page counts twice.
+    if arguments.len() == 2 && arguments[1] == reaper::COMMAND {
+        return reaper::main(std::io::stdin());
+    }
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -61,7 +66,6 @@ fn run(arguments: Arguments, environment: Environment) -> Result<ExitCode, CliEr
         Command::Doctor(options) => doctor::run(&options, environment),
         Command::Build(options) => build::run(&options, &environment),
         Command::Kernel(options) => kernel::run(&options, &environment),
-        Command::Reaper => Ok(reaper::main(std::io::stdin())),
         Command::Config(options) => show::run(&options, environment),
         Command::Completions { shell } => {
             let mut script = Vec::new();
