@@ -8,11 +8,13 @@
 //! | `boot` | from nothing to a live supervisor |
 //! | `drive` | one run to its end |
 //! | `idle` | what happens between runs |
+//! | `reply` | what a run's end carries into the reply |
 //! | `words` | how it ended, for the user |
 
 mod boot;
 mod drive;
 mod idle;
+mod reply;
 mod words;
 
 use std::sync::Arc;
@@ -288,8 +290,8 @@ impl Session {
         match ending {
             Ending::Done(done) => {
                 let failure = words::done(&done, stop, outlet.take_held());
-                end.payload = done.payload.into_iter().filter(known_payload).collect();
-                end.user_expressions = done.user_expressions;
+                end.payload = reply::payloads(done.payload);
+                end.user_expressions = reply::expressions(done.user_expressions);
                 failure
             }
             Ending::Exit(mut exit) => {
@@ -360,11 +362,6 @@ impl Session {
         self.end_live().await;
         told
     }
-}
-
-/// Payloads that a front end may act on; the guest chose their content.
-fn known_payload(payload: &Value) -> bool {
-    matches!(payload["source"].as_str(), Some("page" | "set_next_input" | "ask_exit"))
 }
 
 async fn next_frame(live: &mut Option<Live>) -> Option<Result<Incoming, String>> {
