@@ -9,8 +9,11 @@ import signal
 PIPE_SIZE = 1 << 20
 F_SETPIPE_SZ, FIONREAD = 1031, 0x541B
 
-# The Python session's command line: the rest comes through its descriptor 3.
+# The Python session's command line: the rest comes through its descriptor 3. The current directory, which
+# `-c` puts first on the path, is the workspace: a `json.py` there must not run before a cell does.
 WORKER_BOOT = (
+    "import sys\n"
+    "sys.path[:]=[p for p in sys.path if p]\n"
     "import json,os\n"
     "n=int(os.read(3,8),16);b=b''\n"
     "while len(b)<n:b+=os.read(3,n-len(b)) or os._exit(0)\n"
@@ -137,7 +140,7 @@ def spawn(argv, env, actions, defaults):
     try:
         # When memory runs out, this process must be the last to go.
         with open("/proc/%d/oom_score_adj" % pid, "w") as score:
-            score.write("500")
+            score.write("1000")
     except OSError:
         pass
     return pid

@@ -64,6 +64,7 @@ class Session:
         asyncio.set_event_loop(self.loop)
         self.running = 0  # the number of the run in progress, 0: none
         self.runs = 0
+        self.cells = 0
         self.task = None  # the cell, while it is a coroutine
         self.interrupted = False
         self.unwinding = False  # an error is being put into words: a second interrupt would spoil it
@@ -153,8 +154,6 @@ class Session:
         except (OSError, AttributeError, ValueError):
             self.libc_stdout = None
         sys.argv[:] = [""]
-        if not sys.path or sys.path[0] != "":
-            sys.path.insert(0, "")
         sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0)), encoding="utf-8")
         builtins.input = self.input
         import getpass
@@ -234,6 +233,11 @@ class Session:
         self.allow_stdin = order.get("allow_stdin", False)
         self.interrupted = False
         signal.signal(signal.SIGINT, self.on_interrupt)
+        if not self.cells:
+            # Only now may modules come from the workspace, which `-c` would have put on the path at once: none
+            # of its files runs before a cell does, and a `json.py` there does not replace what we import.
+            sys.path.insert(0, "")
+        self.cells += 1
         self.runs += 1
         self.running = self.runs
         self.done(await self.shell.run(order))

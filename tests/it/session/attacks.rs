@@ -123,3 +123,59 @@ async fn frames_of_the_sessions_kinds_with_hostile_contents_are_data() {
         .collect();
     assert_eq!(ids, ["guest:host:x"], "the host's own displays are out of reach");
 }
+
+/// Modules that the session imports while it starts or puts its first error into words.
+const SHADOWS: [&str; 9] = [
+    "json",
+    "types",
+    "asyncio",
+    "random",
+    "IPython",
+    "pygments",
+    "matplotlib_inline",
+    "sitecustomize",
+    "homemade",
+];
+
+fn with_shadows(bed: Bed) -> Bed {
+    let workspace = bed.directory.path().join("workspace");
+    std::fs::create_dir(&workspace).expect("a workspace");
+    for name in SHADOWS {
+        let text = format!("open('/tmp/ran', 'a').write('{name} ')\nmine = 1\n");
+        std::fs::write(workspace.join(format!("{name}.py")), text).expect("a file");
+    }
+    bed
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_in_the_workspace_run_only_when_a_cell_imports_them() {
+    let bed = with_shadows(Bed::new());
+    bed.sandbox.warm();
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    assert_eq!(bed.sh("cat /tmp/ran 2>/dev/null || echo nothing").await.ok().out(), "nothing\n");
+    assert_eq!(bed.python("1 + 1").await.ok().result(), "2");
+    // The user's own modules do go first, as in any Python.
+    assert_eq!(bed.python("import homemade, sys; sys.path[0], homemade.mine").await.ok().result(), "('', 1)");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_defence_files_in_the_workspace_run_as_the_session_starts() {
+    let defence = "\"sys.path[:]=[p for p in sys.path if p]\\n\"";
+    let bed = with_shadows(Bed::weakened(defence, "\"\\n\""));
+    assert!(bed.sh("sleep 1; cat /tmp/ran").await.ok().out().starts_with("json "));
+}
+
+const HOSTILE_REPLY: &str = "evil = {'text/html': '<b onclick=\"alert(1)\">b</b>', 'application/javascript': 'x'}\n\
+    get_ipython().payload_manager.write_payload({'source': 'page', 'data': evil, 'start': 0})\n\
+    class Evil:\n\
+    \x20   def _repr_html_(self): return '<b onclick=\"alert(1)\">b</b>'";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_goes_into_the_reply_is_sanitised_too() {
+    let bed = Bed::new();
+    let mut run = Run::new("python", HOSTILE_REPLY);
+    run.user_expressions.insert("a".to_owned(), "Evil()".into());
+    let ran = bed.run(run, Plan::default()).await;
+    assert_eq!(ran.end.payload[0]["data"], serde_json::json!({ "text/html": "<b>b</b>" }));
+    assert_eq!(ran.end.user_expressions["a"]["data"]["text/html"], "<b>b</b>");
+}
