@@ -10,7 +10,7 @@ use cellblock::sandbox::docker::{Docker, facts};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
-use super::engine::{Bench, Front, PATIENCE, docker, eventually, labelled, options, said};
+use crate::containers::{Bench, Front, PATIENCE, docker, eventually, labelled, options, said};
 
 const CAT: [&str; 3] = [
     "python3",
@@ -205,7 +205,7 @@ async fn the_facts_are_the_engines() {
 #[tokio::test(flavor = "multi_thread")]
 async fn volumes_that_an_image_declares_are_bounded_memory() {
     let name = "cellblock-test-docker:volume";
-    super::engine::derive(name, "VOLUME /data");
+    crate::containers::derive(name, "VOLUME /data");
     let bench = Bench::with(|options| {
         options.settings.image = Some(name.to_owned());
         options.settings.tmpfs = 8 << 20;

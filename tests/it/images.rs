@@ -4,12 +4,12 @@
 
 use cellblock::sandbox::image::{self, BuildOptions, ImageError, Progress};
 
-use super::engine::{Bench, docker, said};
+use crate::containers::{Bench, docker, said};
 
 /// What the tests' own image was built on; building on it again finds every step done.
 fn base() -> Option<String> {
     let label = "{{index .Config.Labels \"cellblock.base\"}}";
-    let base = said(&["image", "inspect", "--format", label, &super::engine::image()]);
+    let base = said(&["image", "inspect", "--format", label, &crate::containers::image()]);
     Some(base).filter(|base| !base.is_empty() && base != "<no value>")
 }
 

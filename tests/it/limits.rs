@@ -11,7 +11,7 @@ use cellblock::sandbox::backend::Obituary;
 use cellblock::sandbox::docker::Prepared;
 use cellblock::sandbox::spec::Identity;
 
-use super::engine::{Bench, Ran, labelled, said};
+use crate::containers::{Bench, Ran, labelled, said};
 
 const ROOT: Identity = Identity { uid: 0, gid: 0 };
 const MIB: u64 = 1 << 20;

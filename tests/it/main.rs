@@ -1,6 +1,7 @@
 //! The integration tests, one binary.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a failed test panics")]
 
+mod cells;
 mod chat;
 mod chat_failures;
 mod chat_keys;
@@ -9,9 +10,9 @@ mod chat_providers;
 mod chat_server;
 mod cli;
 mod config;
+mod containers;
 mod docker;
 mod doctor;
-mod engine;
 mod images;
 mod install;
 mod layering;

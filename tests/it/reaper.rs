@@ -12,7 +12,7 @@ use cellblock::sandbox::owner::{LABEL, LABEL_KERNEL, LABEL_PID, LABEL_STARTED, O
 use cellblock::sandbox::reaper::Program;
 use tokio_util::sync::CancellationToken;
 
-use super::engine::{Bench, Front, docker, eventually, image, labelled, options, said};
+use crate::containers::{Bench, Front, docker, eventually, image, labelled, options, said};
 
 /// A process that owns containers, as a kernel does: starts one after the other until it is killed.
 #[tokio::test(flavor = "multi_thread")]

@@ -13,7 +13,7 @@ use cellblock::sandbox::workspace::{Workspace, WorkspaceError};
 use tempfile::TempDir;
 use tokio::io::AsyncReadExt;
 
-use super::engine::Bench;
+use crate::containers::Bench;
 
 fn prepare(directory: &Path, wanted: &str) -> Result<Workspace, WorkspaceError> {
     Workspace::prepare(directory, Path::new(wanted), false)
@@ -179,7 +179,7 @@ async fn a_workspace_that_is_replaced_while_the_sandbox_starts_is_refused() {
     let result = bench.docker.launch(prepared, tokio_util::sync::CancellationToken::new()).await;
     let Err(BackendError::Workspace(why)) = result else { panic!("it started") };
     assert!(why.contains("replaced"), "{why}");
-    assert!(super::engine::labelled(&bench.label()).is_empty());
+    assert!(crate::containers::labelled(&bench.label()).is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
