@@ -24,7 +24,7 @@ if [ -z "$force" ] && docker image inspect "$image" >/dev/null 2>&1; then
 fi
 
 # The suite of this very system, when it is Debian: its keys are here. Elsewhere Debian's archive keys must be.
-suite=$(. /etc/os-release && [ "${ID:-}" = debian ] && printf '%s' "${VERSION_CODENAME:-}" || true)
+suite=$(. /etc/os-release && if [ "${ID:-}" = debian ]; then printf '%s' "${VERSION_CODENAME:-}"; fi)
 suite=${suite:-bookworm}
 
 if [ -n "$force" ] || [ ! -f "$archive" ]; then

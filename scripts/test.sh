@@ -24,7 +24,7 @@ if wants lint; then
   shellcheck -x scripts/*.sh .ci/run
   step "Licences, bans and sources of dependencies"
   if ! cargo deny --version >/dev/null 2>&1; then cargo install --locked cargo-deny; fi
-  cargo deny --offline --all-features check licenses bans sources
+  cargo deny --all-features check licenses bans sources
 fi
 
 if wants rust || wants clients || wants browser; then

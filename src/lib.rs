@@ -19,7 +19,7 @@
 //! | [`cli`] | subcommands; the composition root | all |
 //!
 //! The way of a message: frames are authenticated in `jupyter::wire`, dispatched to
-//! [`engine::Engine::execute`], parsed by [`cell::parse`], run by [`sandbox::Sandbox::run`] or answered
+//! [`engine::Interpreter::execute`], parsed by [`cell::parse`], run by [`sandbox::Sandbox::run`] or answered
 //! by [`chat::Chat::ask`]; what they show comes back as [`event::Event`]s and leaves through
 //! `jupyter::iopub`.
 

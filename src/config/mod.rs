@@ -10,7 +10,7 @@
 //! | `file` | one TOML file to its entries, each with its line |
 //! | `origin` | where a value came from |
 //! | `trust` | what a project's file, which may come with a hostile notebook, is allowed to set |
-//! | `load` | the layers put together: [`load`] |
+//! | `load` | the layers put together: [`load()`] |
 //! | `environment` | [`Environment`]: the process's variables, and what they mean, as plain data |
 //! | `record` | what `cellblock build` remembers for the kernels |
 //! | `reference` | the table of keys as documentation |

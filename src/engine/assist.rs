@@ -57,19 +57,17 @@ pub(super) async fn is_complete(engine: &Engine, code: &str) -> Completeness {
     let dialect = engine.dialect();
     match cell::parse(code, dialect, &engine.words) {
         Err(CellError::UnterminatedFence { .. }) => Completeness::Incomplete { indent: String::new() },
-        // It will be refused with a reason when it is run.
-        Err(_) => Completeness::Complete,
-        Ok(_) if opens_cell_magic(code) => match ends_with_blank_line(code) {
-            true => Completeness::Complete,
-            false => Completeness::Incomplete { indent: String::new() },
-        },
-        Ok(cell) if dialect == Dialect::Python => match cell.parts.as_slice() {
+        Ok(_) if opens_cell_magic(code) && !ends_with_blank_line(code) => {
+            Completeness::Incomplete { indent: String::new() }
+        }
+        Ok(cell) if dialect == Dialect::Python && !opens_cell_magic(code) => match cell.parts.as_slice() {
             [cell::Part::Code(block)] if block.language == LIVE => {
                 engine.sandbox.is_complete(&block.source).await
             }
             _ => Completeness::Complete,
         },
-        Ok(_) => Completeness::Complete,
+        // What can't be read will be refused with a reason when it is run.
+        Ok(_) | Err(_) => Completeness::Complete,
     }
 }
 

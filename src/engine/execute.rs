@@ -237,13 +237,13 @@ pub(super) async fn send(events: &EventSender, event: Event) {
 /// The fence's own `timeout=SECONDS`.
 fn block_timeout(block: &Block) -> Result<Option<std::time::Duration>, String> {
     let Some(text) = block.value("timeout") else {
-        return match block.has("timeout") {
-            true => Err(format!(
-                "the fence above line {}: timeout needs a value in seconds, as timeout=10",
-                block.line
-            )),
-            false => Ok(None),
-        };
+        if block.has("timeout") {
+            let line = block.line;
+            return Err(format!(
+                "the fence above line {line}: timeout needs a value in seconds, as timeout=10"
+            ));
+        }
+        return Ok(None);
     };
     match text.trim_end_matches('s').parse::<f64>() {
         Ok(seconds) if seconds > 0.0 && seconds.is_finite() => {
@@ -263,13 +263,13 @@ impl Interpreter for Engine {
         language::info(self.flavor, self.sandbox.python().as_ref())
     }
 
-    fn execute<'a>(
-        &'a self,
+    fn execute(
+        &self,
         request: Execute,
         events: EventSender,
         ask: Arc<dyn Ask>,
         cancel: CancellationToken,
-    ) -> BoxFuture<'a, Outcome> {
+    ) -> BoxFuture<'_, Outcome> {
         Box::pin(async move {
             let around = Surroundings { events: &events, ask: &ask, cancel: &cancel };
             self.run_cell(&request, around).await

@@ -6,7 +6,7 @@ use super::LanguageInfo;
 use crate::config::Flavor;
 use crate::sandbox::PythonInfo;
 
-/// The CommonMark version that the parser follows.
+/// The `CommonMark` version that the parser follows.
 const COMMONMARK: &str = "0.31";
 
 /// The language of a kernelspec's cells; `python` is what the sandbox said of itself, once it has.

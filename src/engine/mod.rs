@@ -77,13 +77,13 @@ pub trait Interpreter: Send + Sync + 'static {
 
     /// Runs one cell to its end. When `cancel` fires it ends within 2 seconds, keeping what was shown;
     /// dropping the future is not the way to cancel.
-    fn execute<'a>(
-        &'a self,
+    fn execute(
+        &self,
         request: Execute,
         events: EventSender,
         ask: Arc<dyn Ask>,
         cancel: CancellationToken,
-    ) -> BoxFuture<'a, Outcome>;
+    ) -> BoxFuture<'_, Outcome>;
 
     /// Completes at `cursor`, counted in code points.
     fn complete<'a>(&'a self, code: &'a str, cursor: usize) -> BoxFuture<'a, Completions>;

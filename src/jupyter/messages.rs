@@ -1,7 +1,7 @@
 //! Every request that the kernel understands, with its reply: one table.
 //!
 //! A handler for a row can return only that row's reply ([`Request::Reply`]). To add a message type: one
-//! row in [`messages!`], one struct for its content, and the arm that the compiler then asks for.
+//! row in `messages!`, one struct for its content, and the arm that the compiler then asks for.
 //! Unknown members of a content are ignored, as the protocol demands of minor versions.
 
 use serde::de::DeserializeOwned;

@@ -3,7 +3,7 @@
 //! Imports `docker` and `owner`. A container whose kernel dies removes itself, because its input ends; but
 //! not one that was created and not yet started. So before a kernel creates anything it starts a reaper
 //! (`cellblock reaper`, hidden), which is told over a pipe what is going on. When the pipe ends without
-//! [`Order::Done`], the kernel is dead, and the reaper removes what carries the kernel's label until nothing
+//! `Order::Done`, the kernel is dead, and the reaper removes what carries the kernel's label until nothing
 //! is left. The pipe is the whole protocol: the system closes it whatever way the kernel dies.
 
 use std::collections::HashSet;

@@ -128,7 +128,8 @@ impl Ran {
 /// What the model was sent, as one text.
 fn sent(body: &Value) -> String {
     let messages = body["messages"].as_array().expect("messages");
-    messages.iter().map(|message| format!("{}\n", message["content"].as_str().unwrap_or_default())).collect()
+    let contents: Vec<_> = messages.iter().filter_map(|message| message["content"].as_str()).collect();
+    contents.join("\n")
 }
 
 #[tokio::test]

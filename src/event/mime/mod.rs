@@ -18,7 +18,7 @@
 //! | everything else | refused: script, widgets, renderers of extensions |
 //!
 //! What is refused leaves a note in `text/plain` unless another rich representation remains. To allow a type, add
-//! a row to [`representation`] and say above what makes it safe.
+//! a row to `representation` and say above what makes it safe.
 
 mod css;
 mod html;

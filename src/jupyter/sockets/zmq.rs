@@ -2,7 +2,7 @@
 //!
 //! Imports its parent, `wire` and `guard`. What zeromq 0.7 needs to be treated like, and where:
 //! replies are lost when identities recur on several threads (one thread, and the guard makes identities
-//! unique); XPUB registers subscriptions only inside `recv` and blocks on a stalled subscriber ([`xpub`]
+//! unique); XPUB registers subscriptions only inside `recv` and blocks on a stalled subscriber (`xpub`
 //! selects over both, the guard always drains); `recv` fails when a client resets (never fatal here); a
 //! peer's death is noticed only while `recv` is polled (every socket is, stdin too).
 

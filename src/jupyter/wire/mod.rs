@@ -2,7 +2,7 @@
 //! their headers.
 //!
 //! May import `config` (for [`crate::config::Secret`]) only. Knows nothing of sockets: a message is a
-//! list of byte frames. To support another signature scheme, extend [`connection::Scheme`] and
+//! list of byte frames. To support another signature scheme, extend `connection::Scheme` and
 //! [`sign::Signer`].
 //!
 //! | file | what |
