@@ -9,7 +9,6 @@ part=${1:-all}
 wants() { [ "$part" = all ] || [ "$part" = "$1" ]; }
 case $part in all | lint | rust | clients | browser) ;; *) die "no such part: $part (lint, rust, clients, browser)" ;; esac
 
-export CELLBLOCK_REQUIRE_DOCKER=1
 "$root/scripts/prerequisites.sh"
 
 if wants lint; then

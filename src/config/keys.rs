@@ -272,13 +272,6 @@ pub static KEYS: &[Key] = &[
         "Whether the container starts together with the kernel, so that the first cell does not wait."
     ),
     key!(
-        sandbox.comms,
-        Kind::Flag,
-        Project::Only("false"),
-        "Whether code in the sandbox may open comms (widgets) to the front end. Widgets run script in the page: \
-         code you don't trust then controls your Jupyter server."
-    ),
-    key!(
         display.updates,
         Kind::Choice(Updates::NAMES),
         Project::Free,

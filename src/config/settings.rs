@@ -87,8 +87,6 @@ pub struct SandboxSettings {
     pub runtime: Option<String>,
     /// Whether to start the container as soon as the kernel starts.
     pub warm: bool,
-    /// Whether code in the sandbox may open comms (widgets) to the front end.
-    pub comms: bool,
 }
 
 /// What a container's network is.
@@ -180,7 +178,6 @@ impl Settings {
                 open_files: 1024,
                 runtime: None,
                 warm: true,
-                comms: false,
             },
             display: DisplaySettings { updates: Updates::Auto },
             docker: DockerSettings { host: None },

@@ -439,8 +439,6 @@ const TRUST: &[Case] = &[
     no("", "sandbox.network = 'bridge'"),
     yes("sandbox.network = 'bridge'", "sandbox.network = 'none'"),
     yes("sandbox.network = 'bridge'", "sandbox.network = 'bridge'"),
-    no("", "sandbox.comms = true"),
-    yes("sandbox.comms = true", "sandbox.comms = false"),
     no("", "sandbox.memory = '2g'"),
     yes("", "sandbox.memory = '512m'"),
     yes("sandbox.memory = '4g'", "sandbox.memory = '2g'"),
