@@ -274,7 +274,7 @@ impl Reader<'_> {
         };
         match key.kind.parse(&text, self.environment) {
             Ok(value) => Ok(Some(Given { key, value, origin })),
-            Err(why) => Err(bad(text, why)),
+            Err(why) => Err(bad(key.kind.quoted(&text), why)),
         }
     }
 
@@ -293,15 +293,15 @@ impl Reader<'_> {
         }
         for (name, value) in self.environment.iter() {
             let Some(rest) = name.strip_prefix("CELLBLOCK_") else { continue };
-            let ours = KEYS.iter().any(|key| key.variable() == name);
-            if ours && value.to_str().is_none() {
+            let ours = KEYS.iter().find(|key| key.variable() == name);
+            if let Some(key) = ours.filter(|_| value.to_str().is_none()) {
                 self.errors.push(ConfigError::BadValue {
                     origin: Origin::Environment(name.to_owned()),
                     key: name.to_owned(),
-                    value: value.to_string_lossy().into_owned(),
+                    value: key.kind.quoted(&value.to_string_lossy()),
                     why: "it is not Unicode text".to_owned(),
                 });
-            } else if !ours && (rest.contains("__") || misspelt(name)) {
+            } else if ours.is_none() && (rest.contains("__") || misspelt(name)) {
                 let variables: Vec<String> = KEYS.iter().map(Key::variable).collect();
                 self.errors.push(ConfigError::UnknownKey {
                     origin: Origin::Environment(name.to_owned()),
@@ -337,7 +337,7 @@ impl Reader<'_> {
         match key.kind.parse(text, self.environment) {
             Ok(value) => Some(Given { key, value, origin }),
             Err(why) => {
-                let value = if key.kind == Kind::Secret { "(hidden)" } else { text }.to_owned();
+                let value = key.kind.quoted(text);
                 self.errors.push(ConfigError::BadValue { origin, key: key.full(), value, why });
                 None
             }

@@ -135,6 +135,22 @@ impl Kind {
         }
     }
 
+    /// What was written, for a message that says it is wrong: without what nobody else may read.
+    pub(crate) fn quoted(self, text: &str) -> String {
+        match self {
+            Kind::Secret => "(hidden)".to_owned(),
+            // User and password stand before the last `@`.
+            Kind::Url => match text.rsplit_once('@') {
+                Some((before, host)) => {
+                    let scheme = before.split_once("://").map_or("", |(scheme, _)| scheme);
+                    format!("{scheme}://(hidden)@{host}")
+                }
+                None => text.to_owned(),
+            },
+            _ => text.to_owned(),
+        }
+    }
+
     /// What it takes, in words.
     pub fn accepts(self) -> String {
         match self {

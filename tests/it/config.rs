@@ -287,6 +287,20 @@ fn bad_values_name_the_place_the_setting_and_what_it_takes() {
 }
 
 #[test]
+fn a_password_in_an_address_is_refused_and_not_repeated() {
+    for address in ["http://me:swordfish@host/v1", "http://me:swordfish x@host/v1", "me:swordfish@host"] {
+        for world in [
+            World::new().user(&format!("[model]\nbase_url = '{address}'\n")),
+            World::new().var("CELLBLOCK_MODEL__BASE_URL", address),
+            World::new().flag(&format!("model.base_url={address}")),
+        ] {
+            let said = world.mistake();
+            assert!(said.contains("://(hidden)@host") && !said.contains("swordfish"), "{said}");
+        }
+    }
+}
+
+#[test]
 fn unknown_variables_and_flags_are_mistakes_too() {
     for (variable, nearest) in [
         ("CELLBLOCK_SANDBOX__MEMRY", "CELLBLOCK_SANDBOX__MEMORY"),
