@@ -12,6 +12,9 @@ const NAMESPACES: &str = " xmlns=\"http://www.w3.org/2000/svg\" xmlns:xlink=\"ht
 
 /// A picture without script, events, outside addresses and foreign content; `None` when it is none.
 pub(super) fn sanitised(svg: &str) -> Option<String> {
+    if svg.len() > html::MAX_PARSED {
+        return None;
+    }
     html::settled(svg, cleaned).filter(|svg| svg.starts_with("<svg"))
 }
 
@@ -21,6 +24,9 @@ fn cleaned(svg: &str) -> String {
     let at =
         rest.match_indices('<').map(|(at, _)| at).find(|at| is_root(rest.get(*at..).unwrap_or_default()));
     let Some(picture) = at.and_then(|at| rest.get(at..)) else { return String::new() };
+    if html::is_heavy(picture) {
+        return String::new();
+    }
     // XML knows no `&nbsp;`, which is how HTML writes a no-break space.
     let out = html::svg_builder().clean(picture).to_string().replace("&nbsp;", "&#160;");
     let Some(end) = out.find("</svg>").map(|_| last_svg_end(&out)) else { return String::new() };

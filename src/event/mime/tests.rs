@@ -340,6 +340,24 @@ fn deep_and_large_outputs_come_to_an_end() {
     assert!(html(&format!("<table>{}</table>", row.repeat(20_000))).len() > 20_000 * row.len());
 }
 
+/// A hundred kilobytes that a parser makes gigabytes of: 500 elements are opened again in every paragraph.
+fn bomb() -> String {
+    let bold: Vec<_> = (0..499).map(|n| format!("<b id={n}>")).collect();
+    format!("<p>{}{}", bold.concat(), "<p>x".repeat(30_000))
+}
+
+#[test]
+fn text_that_grows_when_it_is_parsed_is_not_parsed() {
+    // Were it parsed, this test would not come to an end.
+    assert!(html(&bomb()).starts_with("<iframe"));
+    let picture = format!("<svg><foreignObject>{}</foreignObject></svg>", bomb());
+    let data = json!({ "image/svg+xml": picture, "text/plain": "x" });
+    let bundle = Bundle::sanitised(data.as_object().unwrap().clone(), Map::new());
+    assert!(!bundle.data().contains_key("image/svg+xml"));
+    // A reply stays text: its tags are cleaned one by one.
+    assert!(markdown(&bomb()).len() < 3 * bomb().len());
+}
+
 const HTML_PIECES: &[&str] = &[
     "<div>",
     "</div>",

@@ -1,8 +1,5 @@
 //! HTML that is not cleaned but framed: which, and the frame. See the parent module for what a frame keeps in.
 
-/// How deep elements may lie inside each other; deeper ones are framed.
-const MAX_DEPTH: usize = 500;
-
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval' blob: data:; \
      style-src 'unsafe-inline' data:; img-src data: blob:; font-src data:; media-src data: blob:; \
      worker-src blob: data:; base-uri 'none'; form-action 'none'";
@@ -87,30 +84,6 @@ pub(super) fn needs_script(html: &str) -> bool {
                 && !name.get(tag.len()).is_some_and(u8::is_ascii_alphanumeric)
         })
     })
-}
-
-/// Whether elements may lie so deep inside each other that parsing takes quadratic time. Counts start tags
-/// without their end tags; those that end by themselves do not count.
-pub(super) fn is_deep(html: &str) -> bool {
-    const ENDLESS: &[&str] = &[
-        "br", "hr", "img", "col", "input", "link", "meta", "source", "wbr", "p", "li", "td", "th", "tr",
-        "dt", "dd",
-    ];
-    let mut depth = 0_usize;
-    for (at, _) in html.match_indices('<') {
-        let behind = html.get(at + 1..).unwrap_or_default();
-        if behind.starts_with('/') {
-            depth = depth.saturating_sub(1);
-        } else if behind.starts_with(|c: char| c.is_ascii_alphabetic()) {
-            let name = behind.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(behind.len()).min(16);
-            let name = behind.get(..name).unwrap_or_default();
-            depth += usize::from(!ENDLESS.iter().any(|endless| name.eq_ignore_ascii_case(endless)));
-        }
-        if depth > MAX_DEPTH {
-            return true;
-        }
-    }
-    false
 }
 
 /// Whether writing the parsed text out would take quadratic time: the serializer looks through a whole run

@@ -67,3 +67,34 @@ pub(super) const FOREIGN_CLASSES: &[&str] = &[
     "monaco", "vscode", "mathjax", "mjx", "cellblock", "sidebar", "toolbar", "dialog", "dropdown",
     "navbar",
 ];
+/// Elements that need no end tag; they do not lie inside each other.
+#[rustfmt::skip]
+pub(super) const ENDLESS: &[&str] = &[
+    "br", "hr", "img", "col", "input", "link", "meta", "source", "wbr", "p", "li", "td", "th", "tr", "dt", "dd",
+    "option", "tbody", "thead", "tfoot",
+];
+/// Elements that a parser opens again after they were closed from outside.
+#[rustfmt::skip]
+pub(super) const FORMATTING: &[&str] = &[
+    "a", "b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u",
+];
+/// Elements whose end tag closes what they hold.
+#[rustfmt::skip]
+pub(super) const CLOSING: &[&str] = &[
+    "address", "article", "aside", "blockquote", "center", "details", "div", "dl", "figcaption", "figure",
+    "footer", "header", "main", "nav", "ol", "pre", "section", "summary", "ul",
+];
+/// Elements whose content a parser reads by other rules.
+#[rustfmt::skip]
+pub(super) const RAW: &[&str] = &[
+    "title", "textarea", "xmp", "iframe", "noembed", "noframes", "plaintext", "script", "style", "noscript",
+    "math", "template", "frameset", "select",
+];
+/// HTML elements that end an SVG picture which they stand in, and what changes the rules in one.
+#[rustfmt::skip]
+pub(super) const BREAKOUT: &[&str] = &[
+    "b", "big", "blockquote", "body", "br", "center", "code", "dd", "div", "dl", "dt", "em", "embed", "font",
+    "h1", "h2", "h3", "h4", "h5", "h6", "head", "hr", "i", "img", "li", "listing", "menu", "meta", "nobr", "ol",
+    "p", "pre", "ruby", "s", "small", "span", "strong", "strike", "sub", "sup", "table", "tt", "u", "ul", "var",
+    "script", "style", "math",
+];

@@ -25,8 +25,11 @@ use ammonia::{Builder, UrlRelative};
 
 mod frame;
 mod lists;
+mod shape;
 
-use frame::{frame, is_costly, is_deep, is_own_frame, needs_script};
+use frame::{frame, is_costly, is_own_frame, needs_script};
+pub(super) use shape::is_heavy;
+
 use lists::{ATTRIBUTES, DROPPED_WHOLE, FOREIGN_CLASSES, PRESENTATION, SVG_ATTRIBUTES, SVG_TAGS, TAGS};
 
 use super::{css, tex, url};
@@ -39,7 +42,7 @@ const CONTAINER: &str =
 const CONTAINER_END: &str = "</div>";
 
 /// HTML above this size is not parsed but framed: parsing takes memory by the element.
-const MAX_PARSED: usize = 4 << 20;
+pub(super) const MAX_PARSED: usize = 4 << 20;
 /// How often HTML may change under cleaning before it is framed.
 const MAX_ROUNDS: usize = 3;
 
@@ -57,7 +60,7 @@ pub(super) fn sanitised(html: &str) -> String {
     if is_own_frame(html) {
         return html.to_owned();
     }
-    if html.len() > MAX_PARSED || needs_script(html) || is_deep(html) || is_costly(html) {
+    if html.len() > MAX_PARSED || needs_script(html) || is_heavy(html) || is_costly(html) {
         return frame(html);
     }
     let first = cleaned(html);
