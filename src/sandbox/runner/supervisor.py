@@ -410,6 +410,12 @@ class Supervisor:
     # The command thread: standard input, signals.
 
     def obey(self):
+        try:
+            self.take_orders()
+        finally:
+            self.end()  # deaf, it could neither be stopped nor notice that the host is gone
+
+    def take_orders(self):
         joined = bytearray()
         while True:
             kind, run, length = OUTER.unpack(self.exactly(OUTER.size))
