@@ -151,6 +151,14 @@ pub(super) fn read(text: &str, dialect: Dialect, words: &Vocabulary) -> Result<H
             }
             Kind::CellMagic { name, argument } => {
                 head.body = cell_magic(name, argument, line, dialect, words)?;
+                let is_code = matches!(head.body, Body::Code { .. });
+                if is_code && !argument.is_empty() && is_blank(text, line.end) {
+                    return Err(CellError::NothingBelow {
+                        written: format!("%%{name}"),
+                        argument: excerpt(argument),
+                        line: line.number,
+                    });
+                }
                 // `%%chat what is this?` asks right in its line.
                 let inline = head.body == Body::Chat && !argument.is_empty();
                 let skipped = line.text.find(CHAT).map_or(0, |at| at + CHAT.len());
@@ -183,6 +191,19 @@ pub(super) fn read(text: &str, dialect: Dialect, words: &Vocabulary) -> Result<H
         (head.end, head.line) = (line.end, line.number + 1);
     }
     Ok(head)
+}
+
+fn is_blank(text: &str, from: usize) -> bool {
+    text.get(from..).unwrap_or_default().trim().is_empty()
+}
+
+/// The beginning of what was written, short enough for a message.
+fn excerpt(text: &str) -> String {
+    const MOST: usize = 60;
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    }
 }
 
 /// Whether a line could open a code fence.
@@ -236,8 +257,8 @@ fn cell_magic(
 
 fn unknown(written: String, line: Line<'_>, nearest: Option<String>, dialect: Dialect) -> CellError {
     let help = match dialect {
-        Dialect::Markdown => "%help",
-        Dialect::Python => "%cb help",
+        Dialect::Markdown => "%help lists those there are; IPython's own work in a ```python fence",
+        Dialect::Python => "%cb help lists those there are",
     };
     CellError::UnknownMagic { written, line: line.number, nearest, help }
 }

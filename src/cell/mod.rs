@@ -130,7 +130,7 @@ pub enum CellError {
     /// A magic that does not exist.
     #[error("there is no magic {written} (line {line}); {}", match nearest {
         Some(nearest) => format!("did you mean {nearest}?"),
-        None => format!("{help} lists those there are"),
+        None => (*help).to_owned(),
     })]
     UnknownMagic {
         /// What was written, with its `%`, `%%` or `%cb`.
@@ -139,8 +139,18 @@ pub enum CellError {
         line: usize,
         /// The nearest that exists, written the same way.
         nearest: Option<String>,
-        /// The magic that lists all magics.
+        /// Where to look, when nothing is near.
         help: &'static str,
+    },
+    /// Code stands in the line of a cell magic, which runs the lines below it.
+    #[error("{written} runs the lines below it, and there are none (line {line}); put `{argument}` below it")]
+    NothingBelow {
+        /// The magic, with its `%%`.
+        written: String,
+        /// What stands in its line.
+        argument: String,
+        /// Its line in the cell, from 1.
+        line: usize,
     },
     /// A fence is marked `run`, in a language that nothing here can run.
     #[error("the fence in line {line} is marked `run` but {}; the languages here are {}", match language {

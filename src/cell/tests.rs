@@ -204,7 +204,11 @@ fn a_cell_magic_takes_the_rest_as_it_is() {
 fn an_unknown_magic_names_the_nearest() {
     for (text, dialect, expected) in [
         ("%modle x", Dialect::Markdown, "there is no magic %modle (line 1); did you mean %model?"),
-        ("\n%zzz", Dialect::Markdown, "there is no magic %zzz (line 2); %help lists those there are"),
+        (
+            "\n%zzz",
+            Dialect::Markdown,
+            "there is no magic %zzz (line 2); %help lists those there are; IPython's own work in a ```python fence",
+        ),
         ("%python\nx", Dialect::Markdown, "there is no magic %python (line 1); did you mean %%python?"),
         ("%%pyton\nx", Dialect::Markdown, "there is no magic %%pyton (line 1); did you mean %%python?"),
         ("%%reset", Dialect::Markdown, "there is no magic %%reset (line 1); did you mean %reset?"),
@@ -214,6 +218,17 @@ fn an_unknown_magic_names_the_nearest() {
         assert_eq!(parse(text, dialect, &words()).unwrap_err().to_string(), expected);
     }
     assert!(markdown(&format!("%{}", "x".repeat(100_000))).is_err());
+}
+
+#[test]
+fn code_in_the_line_of_a_cell_magic_is_not_swallowed() {
+    let error = markdown("%reset\n%%sh ls -la\n\n").unwrap_err().to_string();
+    assert!(
+        error.contains("%%sh runs the lines below") && error.contains("(line 2); put `ls -la`"),
+        "{error}"
+    );
+    assert!(markdown(&format!("%%python {}", "é".repeat(1000))).unwrap_err().to_string().len() < 400);
+    check(&[("%%sh timeout=5\nls", &["sh@2 timeout=5|ls"])], Dialect::Markdown);
 }
 
 #[test]
@@ -325,7 +340,11 @@ proptest! {
                 Err(CellError::UnterminatedFence { line, fence }) => {
                     prop_assert!(text.lines().nth(line - 1).is_some_and(|l| l.contains(&fence)), "{text:?}");
                 }
-                Err(CellError::UnknownMagic { line, .. } | CellError::UnknownLanguage { line, .. }) => {
+                Err(
+                    CellError::UnknownMagic { line, .. }
+                    | CellError::UnknownLanguage { line, .. }
+                    | CellError::NothingBelow { line, .. },
+                ) => {
                     prop_assert!(line <= lines);
                 }
             }

@@ -97,10 +97,11 @@ fn unknown(name: &str, known: &[String]) -> String {
         }
     }
     let near = nearest(name, &candidates);
-    let near = if near.is_empty() { String::new() } else { format!("did you mean {}? ", near.join(" or ")) };
+    let near =
+        if near.is_empty() { ".".to_owned() } else { format!("; did you mean {}?", near.join(" or ")) };
     let providers: Vec<&str> = PROVIDERS.iter().map(|provider| provider.name).collect();
     format!(
-        "it is not clear which model {name} is; {near}Names look like openai/gpt-5, with one of the providers \
+        "it is not clear which model {name} is{near} Names look like openai/gpt-5, with one of the providers \
          {}; any other server that speaks Chat Completions is reached by its address in \
          CELLBLOCK_MODEL__BASE_URL. %model lists what there is",
         providers.join(", ")

@@ -348,7 +348,11 @@ impl Reader<'_> {
 /// The key of that name, or the error that names the nearest.
 fn find(section: &str, name: &str, origin: &Origin) -> Result<&'static Key, ConfigError> {
     Key::find(section, name).ok_or_else(|| {
-        let full = format!("{section}.{name}");
+        // A flag may lack its section, as in `--set cpus=1`.
+        let (full, name) = match name {
+            "" => (section.to_owned(), section),
+            name => (format!("{section}.{name}"), name),
+        };
         let names: Vec<String> = KEYS.iter().map(Key::full).collect();
         // A key of the same section is more likely meant than one of another.
         let same = names.iter().map(String::as_str).filter(|n| n.split('.').next() == Some(section));

@@ -48,8 +48,11 @@ pub(super) async fn inspect(engine: &Engine, code: &str, cursor: usize, detail: 
             engine.sandbox.inspect(&source, cursor, detail).await
         }
         Place::Magic { sigil, name, .. } if sigil != "%%" => about_magic(engine.flavor, &name),
-        Place::Argument { magic, .. } => about_magic(engine.flavor, &magic),
-        Place::Magic { .. } | Place::Code { .. } | Place::Language { .. } | Place::Prose => None,
+        Place::Magic { name, .. } => about_cell_magic(engine.flavor, &name),
+        Place::Argument { magic, .. } => {
+            about_magic(engine.flavor, &magic).or_else(|| about_cell_magic(engine.flavor, &magic))
+        }
+        Place::Code { .. } | Place::Language { .. } | Place::Prose => None,
     }
 }
 
@@ -57,7 +60,10 @@ pub(super) async fn is_complete(engine: &Engine, code: &str) -> Completeness {
     let dialect = engine.dialect();
     match cell::parse(code, dialect, &engine.words) {
         Err(CellError::UnterminatedFence { .. }) => Completeness::Incomplete { indent: String::new() },
-        Ok(_) if opens_cell_magic(code) && !ends_with_blank_line(code) => {
+        // The code below a cell magic is still to come, until a blank line ends the cell.
+        Ok(_) | Err(CellError::NothingBelow { .. })
+            if opens_cell_magic(code) && !ends_with_blank_line(code) =>
+        {
             Completeness::Incomplete { indent: String::new() }
         }
         Ok(cell) if dialect == Dialect::Python && !opens_cell_magic(code) => match cell.parts.as_slice() {
@@ -84,6 +90,11 @@ fn ends_with_blank_line(code: &str) -> bool {
 fn about_magic(flavor: Flavor, name: &str) -> Option<Bundle> {
     let magic = magics::find(name)?;
     Some(Bundle::text(format!("{}{} {}\n\n{}.", magics::prefix(flavor), magic.name, magic.usage, magic.help)))
+}
+
+fn about_cell_magic(flavor: Flavor, name: &str) -> Option<Bundle> {
+    let (name, what) = magics::cell_magics(flavor).find(|(known, _)| *known == name)?;
+    Some(Bundle::text(format!("%%{name}\n\n{what}.")))
 }
 
 /// Places completions of a block's source in the cell. The texts that they replace lie in the cursor's own

@@ -208,6 +208,9 @@ impl Engine {
                 }
                 match reply.ending {
                     Ending::Complete => return,
+                    Ending::Interrupted if reply.text.is_empty() => {
+                        Failure::new("KeyboardInterrupt", "the model was interrupted before it said anything")
+                    }
                     Ending::Interrupted => Failure::new(
                         "KeyboardInterrupt",
                         "the reply was interrupted; what the model had said stays",

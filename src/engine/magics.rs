@@ -5,7 +5,7 @@ use futures_util::future::BoxFuture;
 use super::execute::{Engine, Surroundings, send};
 use crate::cell::Directive;
 use crate::config::Flavor;
-use crate::event::{Bundle, Event, Failure, Notice};
+use crate::event::{Bundle, Event, Failure};
 
 /// What runs a magic: the engine, the rest of the line, and what the cell is run with.
 type Action = for<'a> fn(&'a Engine, &'a str, Surroundings<'a>) -> BoxFuture<'a, Result<(), Failure>>;
@@ -71,6 +71,11 @@ pub(super) fn find(name: &str) -> Option<&'static Magic> {
     MAGICS.iter().find(|magic| magic.name == name)
 }
 
+/// The cell magics of a kernelspec, each with what it does.
+pub(super) fn cell_magics(flavor: Flavor) -> impl Iterator<Item = &'static (&'static str, &'static str)> {
+    CELL_MAGICS.iter().filter(move |(name, _)| flavor == Flavor::Markdown || *name == "chat")
+}
+
 /// How a magic is written in this kernelspec's cells.
 pub(super) fn prefix(flavor: Flavor) -> &'static str {
     match flavor {
@@ -111,13 +116,13 @@ async fn help(engine: &Engine, argument: &str, around: Surroundings<'_>) -> Resu
         for magic in MAGICS {
             text.push_str(&row(&format!("{prefix}{} {}", magic.name, magic.usage), magic.help));
         }
-        for (name, what) in CELL_MAGICS {
-            if engine.flavor == Flavor::Markdown || *name == "chat" {
-                text.push_str(&row(&format!("%%{name}"), what));
-            }
+        for (name, what) in cell_magics(engine.flavor) {
+            text.push_str(&row(&format!("%%{name}"), what));
         }
     } else if let Some(magic) = find(wanted) {
         text = format!("`{prefix}{} {}`: {}.", magic.name, magic.usage, magic.help);
+    } else if let Some((name, what)) = cell_magics(engine.flavor).find(|(name, _)| *name == wanted) {
+        text = format!("`%%{name}`: {what}.");
     } else {
         return Err(Failure::new(
             "UnknownMagic",
@@ -137,7 +142,7 @@ async fn model(engine: &Engine, argument: &str, around: Surroundings<'_>) -> Res
     if !argument.is_empty() {
         engine.chat.switch(argument).map_err(|error| error.failure())?;
         let now = engine.chat.current().unwrap_or_else(|| argument.to_owned());
-        send(around.events, Event::Notice(Notice::info(format!("From now on {now} answers.")))).await;
+        show(around, &format!("From now on `{now}` answers.")).await;
         return Ok(());
     }
     let listing = tokio::select! {
@@ -189,7 +194,7 @@ async fn reset(engine: &Engine, argument: &str, around: Surroundings<'_>) -> Res
         (true, false) => "The sandbox begins afresh: its variables and processes are gone.",
         (false, _) => "The conversation begins afresh.",
     };
-    send(around.events, Event::Notice(Notice::info(text))).await;
+    show(around, text).await;
     Ok(())
 }
 

@@ -84,7 +84,7 @@ pub enum ImageError {
     /// An image that was asked for can't be had.
     #[error(
         "the image {image} is not on this machine and can't be pulled: {why}. Pull it by hand (`docker pull {image}`) \
-         to see more, or set another one"
+         to see more, or name another one in sandbox.image"
     )]
     Pull {
         /// Which image.

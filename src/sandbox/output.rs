@@ -3,7 +3,7 @@
 //! May import `event`. An [`Outlet`] belongs to one run. The session pushes into it without ever waiting;
 //! events leave one at a time whenever the surface has room. Every kind of event counts against the cell's
 //! cap. Above it, text goes to a file in the workspace that begins with what was shown, so that it holds the
-//! whole text; displays are left out and counted; errors always pass.
+//! whole text; displays are left out and counted; a run's result and its error still pass.
 
 use std::collections::VecDeque;
 
@@ -20,6 +20,8 @@ const CHUNK: usize = 256 << 10;
 const OVERHEAD: u64 = 64;
 /// Up to this cap the text shown is kept, so that a spill file can begin with it.
 const KEEP: u64 = 64 << 20;
+/// What results may take above the cap: a value at the end of a flood is what the user waited for.
+const RESULTS: u64 = 256 << 10;
 /// Text that may still wait for the surface once the run was told to stop.
 const AFTER_STOP: usize = 64 << 10;
 /// The most of one error's text.
@@ -33,6 +35,8 @@ pub(crate) struct Outlet {
     /// Counted against `cap`.
     shown: u64,
     cap: u64,
+    /// What is left of [`RESULTS`].
+    results: u64,
     filters: [terminal::Filter; 2],
     kept: Vec<u8>,
     shelf: Option<Shelf>,
@@ -58,6 +62,7 @@ impl Outlet {
             waiting: 0,
             shown,
             cap,
+            results: RESULTS,
             filters: [terminal::Filter::new(), terminal::Filter::new()],
             kept: Vec::new(),
             shelf,
@@ -173,8 +178,11 @@ impl Outlet {
         self.release();
         let cost = size as u64 + OVERHEAD;
         if self.shown + cost > self.cap {
-            self.left_out += 1;
-            return false;
+            if !matches!(event, Event::Result { .. }) || cost > self.results {
+                self.left_out += 1;
+                return false;
+            }
+            self.results -= cost;
         }
         self.shown += cost;
         if let Event::Result { bundle } | Event::Display { bundle, .. } = &event {
@@ -283,9 +291,13 @@ impl Outlet {
         self.release();
         self.close_spill().await;
         if self.left_out > 0 {
-            let (count, cap) = (self.left_out, size(self.cap));
+            let cap = size(self.cap);
+            let what = match self.left_out {
+                1 => "1 display was".to_owned(),
+                count => format!("{count} displays were"),
+            };
             self.notice(Notice::warning(format!(
-                "{count} displays were left out: a cell shows at most {cap} (sandbox.output)."
+                "{what} left out: a cell shows at most {cap} (sandbox.output)."
             )));
         }
         if let Some(failure) = failure.filter(|failure| self.told.as_ref() != Some(*failure)) {

@@ -118,6 +118,21 @@ async fn displays_above_the_cap_are_left_out_and_counted() {
     assert!(matches!(rest.last(), Some(Event::Notice(n)) if n.text.starts_with("17 displays")), "{rest:?}");
 }
 
+#[tokio::test]
+async fn a_result_passes_above_the_cap_up_to_a_bound_of_its_own() {
+    let mut outlet = Outlet::new(500, 500, 0, None);
+    for size in [usize::try_from(RESULTS).unwrap() - 200, 100, 100] {
+        outlet.rich(Event::Result { bundle: Bundle::text("7") }, size);
+    }
+    let told = outlet.finish(None).await;
+    assert!(told.contains("[result]\n7"), "{told}");
+    let (_, rest) = drain(&mut outlet);
+    assert!(
+        matches!(rest.as_slice(), [Event::Result { .. }, Event::Notice(n)] if n.text.starts_with("2 displays were")),
+        "{rest:?}"
+    );
+}
+
 #[test]
 fn a_guests_error_is_bounded_and_filtered() {
     let failure =

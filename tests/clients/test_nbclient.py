@@ -230,3 +230,10 @@ def test_without_a_model_code_still_runs_and_prose_says_what_to_do(kernels, tmp_
         assert kernel.run(fence("1 + 1")).result == "2"
         ran = kernel.run("Hello?")
         assert ran.status == "error" and "127.0.0.1:9" in f"{ran.error} {ran.reply}", str(ran)
+
+
+def test_our_magics_answer_in_both_kernels(kernel):
+    ours = "%" if kernel.name == "cellblock" else "%cb "
+    for order, answer in [("reset", "begin afresh"), ("reset chat", "conversation begins"), ("help chat", "`%%chat`")]:
+        ran = kernel.run(ours + order)
+        assert ran.status == "ok" and answer in "".join(ran.shown()), str(ran)

@@ -150,6 +150,8 @@ fn a_kernel_without_a_usable_connection_file_says_who_writes_it() {
             said.starts_with("error: ") && said.contains(file) && said.contains("hint: Jupyter"),
             "{said}"
         );
+        let why = if file == "missing.json" { "os error" } else { "EOF" };
+        assert_eq!(said.matches(why).count(), 1, "the cause is told once: {said}");
     }
     assert_eq!(run(&["kernel"]).status.code(), Some(2));
 }

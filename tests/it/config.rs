@@ -334,6 +334,12 @@ fn every_mistake_is_reported_not_just_the_first() {
 }
 
 #[test]
+fn a_flag_without_its_section_is_told_the_whole_name() {
+    let told = World::new().flag("cpus=1").mistake();
+    assert_eq!(told, "--set cpus: there is no setting cpus; did you mean sandbox.cpus?");
+}
+
+#[test]
 fn a_key_in_a_file_or_a_flag_is_a_mistake_that_names_the_alternatives_and_not_the_key() {
     let secret = "sk-very-secret";
     for world in [

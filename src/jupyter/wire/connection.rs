@@ -75,22 +75,22 @@ pub struct ConnectionInfo {
 pub enum ConnectionError {
     /// It cannot be read.
     #[error(
-        "cannot read the connection file {path}: {source}. Jupyter writes it before it starts a kernel; \
+        "cannot read the connection file {path}: {cause}. Jupyter writes it before it starts a kernel; \
              start the kernel through Jupyter, or pass an existing file with -f"
     )]
     Read {
         /// Which file.
         path: PathBuf,
         /// Why not.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// It is not a JSON object with the fields of a connection file.
-    #[error("{path} is not a connection file: {source}. It must be the JSON that Jupyter writes")]
+    #[error("{path} is not a connection file: {cause}. It must be the JSON that Jupyter writes")]
     Json {
         /// Which file.
         path: PathBuf,
         /// Where and what.
-        source: serde_json::Error,
+        cause: serde_json::Error,
     },
     /// A field has a value that cannot be used.
     #[error("the connection file {path} cannot be used: {reason}")]
@@ -127,7 +127,7 @@ impl ConnectionInfo {
     /// # Errors
     /// [`ConnectionError`], which names the file, the field and the remedy.
     pub fn from_file(path: &Path) -> Result<Self, ConnectionError> {
-        let read = |source| ConnectionError::Read { path: path.to_owned(), source };
+        let read = |cause| ConnectionError::Read { path: path.to_owned(), cause };
         let size = std::fs::metadata(path).map_err(read)?.len();
         if size > MAX_FILE {
             return Err(ConnectionError::Field {
@@ -137,7 +137,7 @@ impl ConnectionInfo {
         }
         let text = std::fs::read(path).map_err(read)?;
         let file: File = serde_json::from_slice(&text)
-            .map_err(|source| ConnectionError::Json { path: path.to_owned(), source })?;
+            .map_err(|cause| ConnectionError::Json { path: path.to_owned(), cause })?;
         Self::validate(file).map_err(|reason| ConnectionError::Field { path: path.to_owned(), reason })
     }
 
