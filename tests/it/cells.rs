@@ -256,6 +256,7 @@ async fn magics_list_switch_and_reset() {
     let kernel = Kernel::new(Flavor::Markdown, Some(&server));
     assert!(kernel.run("%help").await.succeeded().displayed().contains("%reset"));
     assert!(kernel.run("%help model").await.succeeded().displayed().contains("provider/model"));
+    assert!(kernel.run("%help sh").await.succeeded().displayed().contains("`%%sh`"));
     kernel.run("%model openai/other\n\nHello").await.succeeded();
     assert_eq!(server.only().body["model"], "other");
 
@@ -322,6 +323,7 @@ async fn completion_counts_code_points_and_knows_code_magics_and_languages() {
     assert_eq!(kernel.engine.complete("%reset c", 8).await.matches, ["code", "chat"]);
     assert!(kernel.engine.complete("```py", 5).await.matches.contains(&"python".to_owned()));
     assert!(kernel.engine.inspect("%model", 3, 0).await.is_some());
+    assert!(kernel.engine.inspect("%%sh", 3, 0).await.is_some());
     let about = kernel.engine.inspect("```python\nlen\n```", 12, 0).await.expect("documentation");
     assert!(about.data()["text/plain"].as_str().is_some_and(|t| t.contains("number of items")), "{about:?}");
     kernel.engine.shutdown().await;
