@@ -10,6 +10,8 @@ use crate::config::{Network, SandboxSettings};
 
 use super::owner::Owner;
 
+/// What the names of our containers begin with.
+pub const NAME: &str = "cellblock-";
 /// Where the user's folder is mounted, and where code starts.
 pub const WORKSPACE: &str = "/workspace";
 /// The home of the sandbox's user: a tmpfs.
@@ -119,7 +121,7 @@ impl Spec {
         Spec {
             image: image.into(),
             argv,
-            name: format!("cellblock-{}", uuid::Uuid::new_v4().simple()),
+            name: format!("{NAME}{}", uuid::Uuid::new_v4().simple()),
             labels: owner.labels(),
             environment: vec![
                 variable("HOME", HOME),

@@ -233,9 +233,12 @@ fn a_frame_that_announces_two_to_the_61_bytes_ends_only_its_own_connection() {
 
 #[test]
 fn without_the_guard_such_a_frame_aborts_the_process() {
+    if let Some(path) = ChildTest::argument() {
+        return serve_bare(&path);
+    }
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("bare");
-    let mut child = ChildTest::start("neighbour::child_bare_router", &path);
+    let mut child = ChildTest::start("neighbour::without_the_guard_such_a_frame_aborts_the_process", &path);
     let address = format!("ipc://{}", path.display());
     let deadline = Instant::now() + PATIENCE;
     while Stream::connect(&address).is_err() {
@@ -249,14 +252,12 @@ fn without_the_guard_such_a_frame_aborts_the_process() {
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(6), "{status}");
 }
 
-#[test]
-#[ignore = "a child of the tests above"]
-fn child_bare_router() {
-    let address = format!("ipc://{}", ChildTest::argument().display());
+/// A router without a guard, for as long as it lives.
+fn serve_bare(path: &std::path::Path) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
         let mut socket = zeromq::RouterSocket::new();
-        socket.bind(&address).await.expect("a free path");
+        socket.bind(&format!("ipc://{}", path.display())).await.expect("a free path");
         loop {
             // Whatever comes is of no interest: that the process lives is.
             let _ = socket.recv().await;
@@ -265,11 +266,14 @@ fn child_bare_router() {
 }
 
 #[test]
-#[ignore = "a child of the tests above"]
-fn child_echo() {
-    let file = ChildTest::argument();
-    let _echo = Echo::start_with(|_| file);
-    ChildTest::wait_for_parent();
+fn an_echo_in_a_process_of_its_own_answers() {
+    if let Some(file) = ChildTest::argument() {
+        let _echo = Echo::start_with(|_| file);
+        return ChildTest::wait_for_parent();
+    }
+    let echo = EchoProcess::start();
+    round_trip(&mut echo.client(), Channel::Shell);
+    assert!(echo.peak_mib() > 0);
 }
 
 /// Whether the other side closes the connection; what it sends before is thrown away.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -10,15 +11,23 @@ use std::time::Duration;
 use cellblock::sandbox::backend::Backend;
 use cellblock::sandbox::owner::{LABEL, LABEL_KERNEL, LABEL_PID, LABEL_STARTED, Owner};
 use cellblock::sandbox::reaper::Program;
+use cellblock::sandbox::spec::NAME;
 use tokio_util::sync::CancellationToken;
 
 use crate::containers::{Bench, Front, docker, eventually, image, labelled, options, said};
 
-/// A process that owns containers, as a kernel does: starts one after the other until it is killed.
+/// Also the process that the other tests own containers with: there it starts one after the other until it is
+/// killed, as a kernel would.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "a process that the tests here start"]
-async fn owning_process() {
-    let Ok(directory) = std::env::var("CELLBLOCK_TEST_OWNER") else { return };
+async fn an_owner_says_who_it_is_and_when_its_container_runs() {
+    let Ok(directory) = std::env::var("CELLBLOCK_TEST_OWNER") else {
+        let directory = tempfile::tempdir().unwrap();
+        let (child, kernel, mut lines) = own(directory.path(), true);
+        assert!(uuid::Uuid::parse_str(&kernel).is_ok(), "{kernel}");
+        lines.find(|line| line == "started").expect("a container");
+        kill(child);
+        return eventually("no container is left", || labelled(&filter(&kernel)).is_empty()).await;
+    };
     let mut options = options(directory.as_ref());
     options.host = std::env::var("CELLBLOCK_TEST_HOST").ok();
     if std::env::var_os("CELLBLOCK_TEST_NO_REAPER").is_some() {
@@ -39,6 +48,9 @@ async fn owning_process() {
     }
 }
 
+/// The name of the test that plays the owner.
+const OWNER: &str = "reaper::an_owner_says_who_it_is_and_when_its_container_runs";
+
 /// Starts the owning process; its kernel's id and its further lines.
 fn own(directory: &Path, reaper: bool) -> (Child, String, impl Iterator<Item = String> + use<>) {
     own_at(directory, reaper, None)
@@ -52,7 +64,7 @@ fn own_at(
 ) -> (Child, String, impl Iterator<Item = String> + use<>) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
-        .args(["--exact", "reaper::owning_process", "--ignored", "--nocapture", "--test-threads=1"])
+        .args(["--exact", OWNER, "--nocapture", "--test-threads=1"])
         .env("CELLBLOCK_TEST_OWNER", directory)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -192,7 +204,7 @@ async fn a_running_container_ends_with_its_kernel_even_without_a_reaper() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_sweep_leaves_the_containers_of_living_and_unknown_kernels_alone() {
+async fn the_sweep_leaves_the_containers_of_living_and_unknown_kernels_and_of_strangers_alone() {
     let labels = |pid: u32, owner: &Owner| {
         let mut labels = owner.labels();
         labels.insert(LABEL_PID.to_owned(), pid.to_string());
@@ -200,18 +212,21 @@ async fn the_sweep_leaves_the_containers_of_living_and_unknown_kernels_alone() {
     };
     let ours = Owner::current();
     let foreign = Owner { host: Some("another boot/1".into()), ..Owner::current() };
-    let mut kept = Vec::new();
-    for labels in [labels(ours.pid, &ours), labels(u32::MAX - 1, &foreign)] {
-        let mut arguments = vec!["create".to_owned(), "--network=none".to_owned()];
+    let create = |prefix: &str, labels: HashMap<String, String>| {
+        let name = format!("--name={prefix}{}", uuid::Uuid::new_v4().simple());
+        let mut arguments = vec!["create".to_owned(), "--network=none".to_owned(), name];
         arguments.extend(labels.iter().map(|(name, value)| format!("--label={name}={value}")));
         arguments.extend([image(), "true".to_owned()]);
-        kept.push(said(&arguments.iter().map(String::as_str).collect::<Vec<_>>()));
-    }
+        said(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    };
     let dead = labels(u32::MAX - 1, &Owner::current());
-    let mut arguments = vec!["create".to_owned(), "--network=none".to_owned()];
-    arguments.extend(dead.iter().map(|(name, value)| format!("--label={name}={value}")));
-    arguments.extend([image(), "true".to_owned()]);
-    let orphan = said(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    let kept = [
+        create(NAME, labels(ours.pid, &ours)),
+        create(NAME, labels(u32::MAX - 1, &foreign)),
+        // As it would run from an image that somebody committed from a container of ours.
+        create("committed-", dead.clone()),
+    ];
+    let orphan = create(NAME, dead);
     Bench::new().prepare(&["true"]).await;
     eventually("the orphan is gone", || !labelled(&format!("{LABEL}=1")).contains(&orphan)).await;
     let left = labelled(&format!("{LABEL}=1"));

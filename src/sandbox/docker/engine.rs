@@ -8,6 +8,7 @@ use bollard::query_parameters::{ListContainersOptionsBuilder, RemoveContainerOpt
 
 use super::explain::{absent, explain, status};
 use crate::sandbox::backend::BackendError;
+use crate::sandbox::spec::NAME;
 
 /// The longest that the engine may take to answer one request, in seconds. Creating containers on a busy
 /// machine takes seconds; streams are not concerned.
@@ -131,7 +132,8 @@ impl Engine {
         })
     }
 
-    /// All containers with that label, running or not.
+    /// All containers of ours with that label, running or not. An image committed from a container of ours hands
+    /// its labels on to strangers' containers, but not its name.
     pub(crate) async fn find(&self, label: &str) -> Result<Vec<Found>, BackendError> {
         let filters = HashMap::from([("label", vec![label])]);
         let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
@@ -142,6 +144,7 @@ impl Engine {
             .map_err(|e| self.explain(&e, "listing containers"))?;
         Ok(found
             .into_iter()
+            .filter(|c| c.names.iter().flatten().any(|name| name.trim_start_matches('/').starts_with(NAME)))
             .filter_map(|c| Some(Found { id: c.id?, labels: c.labels.unwrap_or_default() }))
             .collect())
     }
