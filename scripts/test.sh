@@ -41,8 +41,6 @@ if wants rust; then
   else
     cargo test --locked --no-fail-fast --lib --bins --test it
   fi
-  step "Examples in the documentation"
-  cargo test --locked --doc
 fi
 
 if wants clients; then
