@@ -23,10 +23,10 @@ ANSI = re.compile(r"\x1b\[[0-9;]*m")
 REPLACEMENTS = [
     (re.compile(r"\b0x[0-9a-fA-F]{6,}\b"), "0xADDRESS"),
     (re.compile(r"/tmp/ipykernel_\d+/\d+\.py|\b\d{6,}\.py\b|<ipython-input-[^>]*>"), "<cell>"),
+    # Frames outside the notebook: which file it is counts, where the installation put it does not (below /tmp too).
+    (re.compile(r"~?(?:/[\w.+-]+)+/(?:site-packages|dist-packages|lib/python3\.\d+|lib/python3)/"), "<lib>/"),
     # Where the notebook runs: a directory of the test, or the sandbox's.
     (re.compile(r"/(?:var/)?tmp/[\w.+-]+(?:/[\w.+-]+)*|/workspace(?:/[\w.+-]+)*"), "<tmp>"),
-    # Frames outside the notebook: which file it is counts, where the installation put it does not.
-    (re.compile(r"~?(?:/[\w.+-]+)+/(?:site-packages|dist-packages|lib/python3\.\d+|lib/python3)/"), "<lib>/"),
     (re.compile(r"\(Thread-\d+\b|\bThread-\d+\b"), "Thread-N"),
     (re.compile(r"\bpid[ =:]+\d+"), "pid N"),
     (re.compile(r"\b(?:ForkPoolWorker|Process|SpawnPoolWorker)-\d+(?::\d+)?"), "Worker-N"),
