@@ -3,7 +3,7 @@
 //! Imports nothing of ours. A line that is not a magic ends the head; from there on `%` and `!` mean nothing.
 
 use super::vocabulary::{CHAT, Vocabulary};
-use super::{Block, CellError, Dialect, Directive, info};
+use super::{Block, CellError, ChatLine, Dialect, Directive, chat, info};
 
 /// What a cell's head says.
 #[derive(Debug, PartialEq)]
@@ -17,6 +17,8 @@ pub(super) struct Head {
     pub(super) line: usize,
     /// How the body is read.
     pub(super) body: Body,
+    /// What stands behind `%%chat`.
+    pub(super) chat: Option<ChatLine>,
 }
 
 /// How what follows the head is read.
@@ -107,6 +109,12 @@ pub(super) fn classify(line: &str, dialect: Dialect) -> Kind<'_> {
     if let Some(rest) = text.strip_prefix('%') {
         return match (split_name(rest), dialect) {
             (Some((name, argument)), Dialect::Markdown) => Kind::Magic { name, argument },
+            // What notebooks contain already; IPython's own `%pip` can't work without a network.
+            (Some((name @ ("pip" | "apt" | "npm"), argument)), Dialect::Python)
+                if argument.split_whitespace().next() == Some("install") =>
+            {
+                Kind::Magic { name, argument }
+            }
             (Some(("cb", "")), Dialect::Python) => Kind::Magic { name: HELP, argument: "" },
             (Some(("cb", order)), Dialect::Python) => {
                 let (name, argument) = order.split_once(char::is_whitespace).unwrap_or((order, ""));
@@ -137,11 +145,22 @@ fn split_name(text: &str) -> Option<(&str, &str)> {
     (fits && rest_fits).then_some((name, rest.trim()))
 }
 
+/// A command at the head is an order of its own: it runs, whatever the prose below it is about.
+fn commanded() -> Vec<(String, Option<String>)> {
+    vec![("run".to_owned(), None)]
+}
+
 /// Reads the head of a cell.
 pub(super) fn read(text: &str, dialect: Dialect, words: &Vocabulary) -> Result<Head, CellError> {
     let start = text.len() - text.trim_start_matches('\u{feff}').len();
-    let mut head =
-        Head { directives: Vec::new(), commands: Vec::new(), end: start, line: 1, body: Body::Markdown };
+    let mut head = Head {
+        directives: Vec::new(),
+        commands: Vec::new(),
+        end: start,
+        line: 1,
+        body: Body::Markdown,
+        chat: None,
+    };
     let mut lines = lines(text);
     while let Some(line) = lines.next() {
         match classify(line.text, dialect) {
@@ -159,9 +178,16 @@ pub(super) fn read(text: &str, dialect: Dialect, words: &Vocabulary) -> Result<H
                         line: line.number,
                     });
                 }
-                // `%%chat what is this?` asks right in its line.
-                let inline = head.body == Body::Chat && !argument.is_empty();
-                let skipped = line.text.find(CHAT).map_or(0, |at| at + CHAT.len());
+                let mut skipped = line.text.find(CHAT).map_or(0, |at| at + CHAT.len());
+                let mut inline = false;
+                if head.body == Body::Chat {
+                    let behind = line.text.get(skipped..).unwrap_or_default();
+                    let (attributes, question) = chat::attributes(behind, line.number)?;
+                    head.chat = Some(ChatLine { line: line.number, attributes });
+                    // `%%chat what is this?` asks right in its line.
+                    inline = !question.is_empty();
+                    skipped = line.text.len() - question.len();
+                }
                 (head.end, head.line) =
                     if inline { (line.start + skipped, line.number) } else { (line.end, line.number + 1) };
                 return Ok(head);
@@ -177,7 +203,7 @@ pub(super) fn read(text: &str, dialect: Dialect, words: &Vocabulary) -> Result<H
                     last = next;
                 }
                 let language = words.canonical("sh").unwrap_or("sh").to_owned();
-                head.commands.push(Block { language, source, line: line.number, attributes: Vec::new() });
+                head.commands.push(Block { language, source, line: line.number, attributes: commanded() });
                 (head.end, head.line) = (last.end, last.number + 1);
                 continue;
             }
@@ -219,10 +245,7 @@ fn directive(
     dialect: Dialect,
     words: &Vocabulary,
 ) -> Result<Directive, CellError> {
-    let prefix = match dialect {
-        Dialect::Markdown => "%",
-        Dialect::Python => "%cb ",
-    };
+    let sigil = dialect.sigil();
     if words.line_magic_names().any(|known| known == name) {
         return Ok(Directive { name: name.to_owned(), argument: argument.to_owned(), line: line.number });
     }
@@ -230,9 +253,9 @@ fn directive(
     let is_cell_magic = dialect == Dialect::Markdown && words.cell_magic_names().any(|known| known == name);
     let nearest = match words.nearest_line_magic(name) {
         _ if is_cell_magic => Some(format!("%%{name}")),
-        nearest => nearest.map(|nearest| format!("{prefix}{nearest}")),
+        nearest => nearest.map(|nearest| format!("{sigil}{nearest}")),
     };
-    Err(unknown(format!("{prefix}{name}"), line, nearest, dialect))
+    Err(unknown(format!("{sigil}{name}"), line, nearest, dialect))
 }
 
 fn cell_magic(

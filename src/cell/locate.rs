@@ -61,7 +61,7 @@ pub fn locate(text: &str, cursor: usize, dialect: Dialect, words: &Vocabulary) -
         match head::classify(line.text, dialect) {
             Kind::Blank => continue,
             Kind::Magic { name, argument } if has_cursor => {
-                return in_magic(text, at, line.start, line.text, sigil(dialect), (name, argument));
+                return in_magic(text, at, line.start, line.text, dialect.sigil(), (name, argument));
             }
             Kind::Magic { .. } => {}
             Kind::CellMagic { name, argument } => {
@@ -104,13 +104,6 @@ pub fn locate(text: &str, cursor: usize, dialect: Dialect, words: &Vocabulary) -
     in_markdown(text, at, body, words)
 }
 
-fn sigil(dialect: Dialect) -> &'static str {
-    match dialect {
-        Dialect::Markdown => "%",
-        Dialect::Python => "%cb ",
-    }
-}
-
 fn is_sigil(line: &str, dialect: Dialect) -> bool {
     dialect == Dialect::Markdown && matches!(line.trim(), "%" | "%%")
 }
@@ -129,7 +122,7 @@ fn in_magic(
     (name, argument): (&str, &str),
 ) -> Place {
     // `%cb` alone is read as `%cb help`: the name is not there yet.
-    let implied = sigil == "%cb " && line.trim() == "%cb";
+    let implied = sigil == Dialect::Python.sigil() && line.trim() == sigil.trim_end();
     let name = if implied { "" } else { name };
     let after_sigil = line.find(sigil.trim_end()).map_or(line.len(), |found| found + sigil.trim_end().len());
     let rest = line.get(after_sigil..).unwrap_or_default();

@@ -8,7 +8,9 @@
 //! | `vocabulary` | the names a cell may use: languages, magics; the nearest one to a wrong one |
 //! | `head` | the magics at a cell's head |
 //! | `markdown` | the fences of Markdown, with the place of every piece of their code |
+//! | `chat` | what differs for one question: the words behind `%%chat` |
 //! | `info` | a fence's info string: language and attributes |
+//! | `intent` | whether code with words around it is to run |
 //! | `locate` | what is at the cursor, for completion and inspection |
 //!
 //! # The grammar
@@ -19,8 +21,10 @@
 //! everything else is prose. In [`Dialect::Python`] only `%cb name argument`, `%%chat` and a body that begins
 //! with a fence are ours; everything else goes to Python as it was written.
 
+mod chat;
 mod head;
 mod info;
+pub mod intent;
 mod locate;
 mod markdown;
 #[cfg(test)]
@@ -39,6 +43,16 @@ pub enum Dialect {
     Python,
 }
 
+impl Dialect {
+    /// What stands before the name of one of our line magics: `%`, or `%cb ` where `%` is `IPython`'s.
+    pub fn sigil(self) -> &'static str {
+        match self {
+            Dialect::Markdown => "%",
+            Dialect::Python => "%cb ",
+        }
+    }
+}
+
 /// A cell, in its order.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Cell {
@@ -49,7 +63,21 @@ pub struct Cell {
     /// What a model is given as the user's words: the body as it was written, its fences included;
     /// empty when there is no prose.
     pub prompt: String,
+    /// What stands in the line of `%%chat` before the question; `None` without that magic.
+    pub chat: Option<ChatLine>,
 }
+
+/// How a question differs from the settings: the words `name=value` right behind `%%chat`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChatLine {
+    /// Its line in the cell, from 1.
+    pub line: usize,
+    /// Names that there are ([`CHAT_ATTRIBUTES`]), each with its value as it was written, without its quotes.
+    pub attributes: Vec<(&'static str, String)>,
+}
+
+/// What may stand behind `%%chat` as `name=value`.
+pub const CHAT_ATTRIBUTES: [&str; 4] = ["model", "temperature", "system", "max_tokens"];
 
 impl Cell {
     /// The code to run, in order.
@@ -152,6 +180,29 @@ pub enum CellError {
         /// Its line in the cell, from 1.
         line: usize,
     },
+    /// Behind `%%chat` stands a `name=value` that means nothing.
+    #[error("line {line}: there is no {written}= for %%chat; {}", match nearest {
+        Some(nearest) => format!("did you mean {nearest}=?"),
+        None => format!("there is {}", CHAT_ATTRIBUTES.map(|name| format!("{name}=")).join(", ")),
+    })]
+    UnknownAttribute {
+        /// Its line in the cell, from 1.
+        line: usize,
+        /// What stands before the `=`.
+        written: String,
+        /// The nearest that exists.
+        nearest: Option<&'static str>,
+    },
+    /// A value behind `%%chat` begins with a quote that nothing ends.
+    #[error("line {line}: the value of {name}= begins with {quote} and has no second one to end it")]
+    OpenQuote {
+        /// Its line in the cell, from 1.
+        line: usize,
+        /// The attribute.
+        name: &'static str,
+        /// The quote.
+        quote: char,
+    },
     /// A fence is marked `run`, in a language that nothing here can run.
     #[error("the fence in line {line} is marked `run` but {}; the languages here are {}", match language {
         Some(language) => match nearest {
@@ -180,7 +231,7 @@ pub enum CellError {
 /// A fence that is never closed, a magic that does not exist, or a fence marked `run` in an unknown language.
 pub fn parse(text: &str, dialect: Dialect, words: &Vocabulary) -> Result<Cell, CellError> {
     let head = head::read(text, dialect, words)?;
-    let mut cell = Cell { directives: head.directives, ..Cell::default() };
+    let mut cell = Cell { directives: head.directives, chat: head.chat, ..Cell::default() };
     cell.parts.extend(head.commands.into_iter().map(Part::Code));
     let body = text.get(head.end..).unwrap_or_default();
     match head.body {
@@ -207,6 +258,15 @@ pub fn parse(text: &str, dialect: Dialect, words: &Vocabulary) -> Result<Cell, C
         }
     }
     Ok(cell)
+}
+
+/// The fences of a text that is no cell (a model's reply) and that name a known language, in order.
+///
+/// # Errors
+/// As for [`parse`]: a fence that is never closed, or one marked `run` in an unknown language.
+pub fn fences(text: &str, words: &Vocabulary) -> Result<Vec<Block>, CellError> {
+    let code = |part| if let Part::Code(block) = part { Some(block) } else { None };
+    Ok(markdown::parts(text, 1, words)?.into_iter().filter_map(code).collect())
 }
 
 /// Lines end with `\n` alone: a shell takes a carriage return for a part of the last word.

@@ -169,10 +169,13 @@ fn magics_and_commands_count_only_at_the_head() {
             ("    %reset", &["p|    %reset"]),
             ("% of them", &["p|% of them"]),
             ("%5 is little", &["p|%5 is little"]),
-            ("!ls -l", &["sh@1 |ls -l"]),
-            ("! echo 1\n!echo 2\nWhat was that?", &["sh@1 |echo 1", "sh@2 |echo 2", "p|What was that?"]),
-            ("!echo a \\\n  b\nc", &["sh@1 |echo a \\\n  b", "p|c"]),
-            ("%reset\n!ls\n```py\nx\n```", &["%reset @1", "sh@2 |ls", "python@4 |x\n"]),
+            ("!ls -l", &["sh@1 run|ls -l"]),
+            (
+                "! echo 1\n!echo 2\nWhat was that?",
+                &["sh@1 run|echo 1", "sh@2 run|echo 2", "p|What was that?"],
+            ),
+            ("!echo a \\\n  b\nc", &["sh@1 run|echo a \\\n  b", "p|c"]),
+            ("%reset\n!ls\n```py\nx\n```", &["%reset @1", "sh@2 run|ls", "python@4 |x\n"]),
             ("![image](x.png)", &["p|![image](x.png)"]),
             ("!!! note", &["p|!!! note"]),
             ("!", &["p|!"]),
@@ -190,7 +193,8 @@ fn a_cell_magic_takes_the_rest_as_it_is() {
             ("%%bash timeout=5\nls\n", &["sh@2 timeout=5|ls\n"]),
             ("%reset\n\n%%sh\nls", &["%reset @1", "sh@4 |ls"]),
             ("%%chat\nexplain\n```python\nx\n```", &["p|explain\n```python\nx\n```"]),
-            ("%%chat why?", &["p| why?"]),
+            ("%%chat why?", &["p|why?"]),
+            ("%%chat temperature=0.5  why x=1?", &["p|why x=1?"]),
             ("%%python\n", &[]),
             ("%%chat", &[]),
             ("%%python\r\nx\r\ny\r\n", &["python@2 |x\ny\n"]),
@@ -303,7 +307,7 @@ fn cellish() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         4 => prop::sample::select(vec![
             "```", "~~~", "````", "python", "py", " run", " norun", "\n", "\n", "\n", "\r\n", "  ", "    ", "\t", "- ",
-            "1. ", "> ", "%", "%%", "%cb ", "model", "reset", "chat", "!", "![", "x", "é𝒳", "<!--", "-->", "<div>",
+            "1. ", "> ", "%", "%%", "%cb ", "model", "reset", "chat", "temperature=", "system='", "!", "![", "x", "é𝒳", "<!--", "-->", "<div>",
             "\\", "\u{feff}", "\u{0}", "`", "[a]: b\n", "timeout=10", "\"", "\r", "---\n",
         ]).prop_map(str::to_owned),
         1 => any::<String>(),
@@ -343,7 +347,9 @@ proptest! {
                 Err(
                     CellError::UnknownMagic { line, .. }
                     | CellError::UnknownLanguage { line, .. }
-                    | CellError::NothingBelow { line, .. },
+                    | CellError::NothingBelow { line, .. }
+                    | CellError::UnknownAttribute { line, .. }
+                    | CellError::OpenQuote { line, .. },
                 ) => {
                     prop_assert!(line <= lines);
                 }

@@ -95,6 +95,6 @@ fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<
     candidates
         .map(|candidate| (strsim::normalized_damerau_levenshtein(&name, candidate), candidate))
         .filter(|(similarity, _)| *similarity >= NEAR_ENOUGH)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .max_by(|a, b| a.0.total_cmp(&b.0).then(a.1.len().cmp(&b.1.len())))
         .map(|(_, candidate)| candidate)
 }

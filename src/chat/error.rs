@@ -7,6 +7,8 @@ use super::conversation::shorten;
 use super::environment::ProviderEnvironment;
 use super::model::{Endpoint, ModelError};
 use super::provider::{LOCAL, Provider};
+use super::refusal::{is_filtered, is_too_long, is_unknown_model};
+use super::replay::Take;
 use crate::config::Secret;
 use crate::event::Failure;
 
@@ -43,6 +45,9 @@ pub enum ChatError {
     /// The local model can't be started.
     #[error("{0}")]
     Local(String),
+    /// Replies come from a recording, and this one was never recorded.
+    #[error("{0}")]
+    NotRecorded(String),
 }
 
 impl ChatError {
@@ -58,8 +63,27 @@ impl ChatError {
             ChatError::TooLong(_) => "ConversationTooLong",
             ChatError::Garbled(_) => "ModelReplyError",
             ChatError::Local(_) => "LocalModelError",
+            ChatError::NotRecorded(_) => "NotRecorded",
         };
         Failure::new(name, self.to_string())
+    }
+
+    /// What a recording keeps of it: nothing, unless it is the model's answer to what was asked.
+    pub(crate) fn to_record(&self) -> Option<Take> {
+        let (kind, text) = match self {
+            ChatError::Refused(text) => ("refused", text),
+            ChatError::TooLong(text) => ("too_long", text),
+            _ => return None,
+        };
+        Some(Take::Failed { kind: kind.to_owned(), text: text.clone() })
+    }
+
+    /// One that was recorded.
+    pub(crate) fn recorded(kind: &str, text: String) -> ChatError {
+        match kind {
+            "too_long" => ChatError::TooLong(text),
+            _ => ChatError::Refused(text),
+        }
     }
 }
 
@@ -92,40 +116,6 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) offered: &'a [String],
     /// Whether the key came from a command.
     pub(crate) key_command: bool,
-}
-
-/// Whether an error says that the server does not know the model.
-pub(crate) fn is_unknown_model(error: &ModelError) -> bool {
-    let ModelError::Status { status: 400 | 404 | 422, text, .. } = error else { return false };
-    let text = text.to_lowercase();
-    text.contains("model")
-        && ["not found", "not exist", "unknown", "invalid model", "not supported", "no such", "unavailable"]
-            .iter()
-            .any(|words| text.contains(words))
-}
-
-/// Whether an error says that the server does not know one of the newer request fields.
-pub(crate) fn is_unknown_field(error: &ModelError) -> bool {
-    let ModelError::Status { status: 400 | 422, text, .. } = error else { return false };
-    let text = text.to_lowercase();
-    text.contains("stream_options") || text.contains("include_usage") || text.contains("extra inputs")
-}
-
-fn is_too_long(status: u16, text: &str) -> bool {
-    let text = text.to_lowercase();
-    status == 413
-        || [
-            "context length",
-            "context_length",
-            "maximum context",
-            "context size",
-            "context window",
-            "too many tokens",
-            "prompt is too long",
-            "input token count",
-        ]
-        .iter()
-        .any(|words| text.contains(words))
 }
 
 impl Circumstances<'_> {
@@ -209,7 +199,13 @@ impl Circumstances<'_> {
             )),
             _ if is_too_long(status, &text) => ChatError::TooLong(format!(
                 "the conversation is longer than {name} can read (status {status}){said}\n\
-                 Forget it with %reset, shorten the prompt, or choose a model with a longer context"
+                 Take turns out of it with %hide, forget it with %reset, shorten the prompt, or choose a model with a \
+                 larger window with %model"
+            )),
+            _ if is_filtered(&text) => ChatError::Refused(format!(
+                "the content filter of {address} refused the prompt for {name} (status {status}){said}\n\
+                 Say it in other words, take what it may object to out of the dialogue with %hide, or choose another model \
+                 with %model"
             )),
             _ if is_unknown_model(&error) => ChatError::Name(format!(
                 "{address} does not know the model {} (status {status}){said}\n{}",

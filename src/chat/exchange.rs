@@ -7,13 +7,17 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use super::error::{clean, is_unknown_field};
-use super::model::{Delta, Endpoint, Finish, Model, ModelError, Request};
+use super::error::clean;
+use super::model::{Delta, Endpoint, Finish, Message, Model, ModelError, Request, Understands};
 use super::progress::Progress;
+use super::refusal::{Refused, refused};
+use super::replay::Tape;
 use super::retry::{Decision, Patience};
-use super::think::{Piece, Splitter};
+use super::shown::{Shown, Unshown, Whole};
+use super::store::Partial;
+use super::written::Counts;
 use crate::config::Secret;
-use crate::event::{Answer, Closed, DisplayId, Ending, Event, EventSender, Usage};
+use crate::event::{Ending, Event, EventSender, Notice};
 
 /// When nothing has come for so long, the user is told what is being waited for.
 const PATIENT_FOR: Duration = Duration::from_secs(3);
@@ -22,24 +26,25 @@ const PATIENT_FOR: Duration = Duration::from_secs(3);
 pub(super) struct Exchange<'a> {
     pub(super) endpoint: &'a Endpoint,
     pub(super) request: &'a Request,
-    /// Only request fields that the simplest compatible server knows.
-    pub(super) plain: bool,
+    /// What the server takes, as far as that is known.
+    pub(super) understands: Understands,
     /// How long the server may say nothing.
     pub(super) silence: Duration,
     pub(super) events: &'a EventSender,
     pub(super) cancel: &'a CancellationToken,
     /// Keys to take out of the server's words.
     pub(super) secrets: &'a [Secret],
+    /// Where the reply is kept while it comes.
+    pub(super) partial: Option<&'a Partial>,
+    /// Takes the reply down, when it is recorded.
+    pub(super) tape: Option<&'a Tape>,
 }
 
 /// What came of it.
 #[derive(Debug)]
 pub(super) struct Exchanged {
-    pub(super) text: String,
+    pub(super) reply: Whole,
     pub(super) ending: Ending,
-    pub(super) usage: Usage,
-    /// Whether the server turned out to know only the oldest fields.
-    pub(super) plain: bool,
 }
 
 /// No answer.
@@ -52,6 +57,12 @@ pub(super) enum NoAnswer {
 }
 
 impl NoAnswer {
+    /// What went wrong last.
+    pub(super) fn error(&self) -> &ModelError {
+        let (NoAnswer::Failed(error) | NoAnswer::GaveUp(error, _)) = self;
+        error
+    }
+
     /// Whether nothing listened at the address.
     pub(super) fn is_refused_connection(&self) -> bool {
         matches!(self, NoAnswer::Failed(ModelError::Refused))
@@ -65,57 +76,6 @@ enum Stop {
     Cut(String),
 }
 
-/// What has been shown of the reply.
-struct Shown<'a> {
-    exchange: &'a Exchange<'a>,
-    began: Instant,
-    id: Option<DisplayId>,
-    splitter: Splitter,
-    text: String,
-    usage: Usage,
-}
-
-impl Shown<'_> {
-    async fn start(&mut self) -> Result<DisplayId, Closed> {
-        if let Some(id) = &self.id {
-            return Ok(id.clone());
-        }
-        let id = DisplayId::host();
-        self.id = Some(id.clone());
-        self.usage.first_token = Some(self.began.elapsed());
-        let model = self.exchange.endpoint.full_name.clone();
-        self.exchange.events.send(Event::Answer(Answer::Start { id: id.clone(), model })).await?;
-        Ok(id)
-    }
-
-    async fn show(&mut self, piece: Piece) -> Result<(), Closed> {
-        let id = self.start().await?;
-        let answer = match piece {
-            Piece::Text(delta) => {
-                self.text.push_str(&delta);
-                Answer::Text { id, delta }
-            }
-            Piece::Reasoning(delta) => Answer::Reasoning { id, delta },
-        };
-        self.exchange.events.send(Event::Answer(answer)).await
-    }
-
-    async fn end(mut self, ending: Ending) -> Exchanged {
-        // White space held back as the possible beginning of a tag belongs to the reply.
-        let closed = match self.splitter.finish() {
-            Some(piece) => self.show(piece).await.is_err(),
-            None => false,
-        };
-        self.usage.duration = self.began.elapsed();
-        if let (false, Some(id)) = (closed, self.id.clone()) {
-            let end = Answer::End { id, ending: ending.clone(), usage: self.usage.clone() };
-            // Nobody listens any more: the reply is kept all the same.
-            let _ = self.exchange.events.send(Event::Answer(end)).await;
-        }
-        Exchanged { text: self.text, ending, usage: self.usage, plain: self.exchange.plain }
-    }
-}
-
 impl Exchange<'_> {
     /// Asks until there is an answer, or no hope of one.
     pub(super) async fn run(&mut self, progress: &mut Progress<'_>) -> Result<Exchanged, NoAnswer> {
@@ -124,14 +84,14 @@ impl Exchange<'_> {
         loop {
             let error = match self.attempt(progress).await {
                 Ok(exchanged) => {
+                    self.understands.calls |= exchanged.reply.called;
                     progress.clear().await;
                     return Ok(exchanged);
                 }
                 Err(error) => error,
             };
             progress.clear().await;
-            if is_unknown_field(&error) && !self.plain {
-                self.plain = true;
+            if self.learn(&error).await {
                 continue;
             }
             if !error.is_transient() {
@@ -168,9 +128,37 @@ impl Exchange<'_> {
             };
             if interrupted {
                 progress.clear().await;
-                return Ok(self.shown(began).end(Ending::Interrupted).await);
+                let ending = Ending::Interrupted;
+                return Ok(Exchanged { reply: self.shown(began).end(&ending).await, ending });
             }
         }
+    }
+
+    /// Whether the refusal was of something that the request can do without: then the next one does.
+    async fn learn(&mut self, error: &ModelError) -> bool {
+        let has_images = self
+            .request
+            .messages
+            .iter()
+            .any(|message| matches!(message, Message::User { images, .. } if !images.is_empty()));
+        match refused(error) {
+            Some(Refused::Fields) if self.understands.newer => self.understands.newer = false,
+            Some(Refused::Tools) if self.understands.tools && !self.request.tools.is_empty() => {
+                self.understands.tools = false;
+            }
+            Some(Refused::Images) if self.understands.images && has_images => {
+                self.understands.images = false;
+                let text = format!(
+                    "{} does not take images, so it is asked without them; it said: {}",
+                    self.endpoint.full_name,
+                    clean(error.words(), self.secrets)
+                );
+                // When nobody listens, the answer's events will say so.
+                let _ = self.events.send(Event::Notice(Notice::warning(text))).await;
+            }
+            _ => return false,
+        }
+        true
     }
 
     fn waiting(&self, error: &ModelError, wait: Duration, next: u32) -> String {
@@ -188,19 +176,19 @@ impl Exchange<'_> {
     }
 
     fn shown(&self, began: Instant) -> Shown<'_> {
-        Shown {
-            exchange: self,
-            began,
-            id: None,
-            splitter: Splitter::default(),
-            text: String::new(),
-            usage: Usage::default(),
-        }
+        let model = &self.endpoint.full_name;
+        let counts = Counts::of(self.endpoint, self.understands);
+        let mut shown = Shown::new(self.events, model, self.request, counts, began);
+        shown.partial = self.partial;
+        shown
     }
 
     /// One try. An error means that nothing was shown.
     async fn attempt(&self, progress: &mut Progress<'_>) -> Result<Exchanged, ModelError> {
         let mut shown = self.shown(Instant::now());
+        if let Some(tape) = self.tape {
+            tape.rewind();
+        }
         let stop = self.stream(&mut shown, progress).await?;
         let ending = match stop {
             Stop::Interrupted => Ending::Interrupted,
@@ -208,41 +196,22 @@ impl Exchange<'_> {
             Stop::Ended(finish) => {
                 // A reply of nothing is a reply: it begins and ends.
                 let closed = shown.start().await.is_err();
-                if closed { Ending::Interrupted } else { self.ending(finish) }
+                if closed {
+                    Ending::Interrupted
+                } else {
+                    ending(finish, self.request.max_tokens, self.secrets)
+                }
             }
         };
-        Ok(shown.end(ending).await)
-    }
-
-    fn ending(&self, finish: Finish) -> Ending {
-        match finish {
-            Finish::Stop => Ending::Complete,
-            Finish::Length => Ending::Cut(match self.request.max_tokens {
-                Some(limit) => format!("the reply reached the limit of {limit} tokens (model.max_tokens)"),
-                None => "the reply reached the server's limit of tokens; \
-                         a higher one can be asked for with model.max_tokens"
-                    .to_owned(),
-            }),
-            Finish::Filtered => Ending::Cut("the provider's content filter stopped the reply".to_owned()),
-            // Ways of saying "done" that servers have been seen to use.
-            Finish::Other(reason)
-                if matches!(reason.as_str(), "" | "eos" | "eos_token" | "end_turn" | "stop_sequence") =>
-            {
-                Ending::Complete
-            }
-            Finish::Other(reason) => Ending::Cut(format!(
-                "the server ended the reply with the reason {}",
-                clean(&reason, self.secrets)
-            )),
-        }
+        Ok(Exchanged { reply: shown.end(&ending).await, ending })
     }
 
     async fn stream(&self, shown: &mut Shown<'_>, progress: &mut Progress<'_>) -> Result<Stop, ModelError> {
-        let model = Model::connect(self.endpoint, self.plain)?;
+        let model = Model::connect(self.endpoint, self.understands)?;
         let mut generation = model.stream(self.request)?;
         let mut silent_since = Instant::now();
         loop {
-            let pause = if shown.id.is_none() && !progress.is_showing() { PATIENT_FOR } else { self.silence };
+            let pause = if !shown.has_begun() && !progress.is_showing() { PATIENT_FOR } else { self.silence };
             let limit = self.silence.saturating_sub(silent_since.elapsed()).min(pause);
             let next = tokio::select! {
                 biased;
@@ -253,6 +222,9 @@ impl Exchange<'_> {
                 Ok(Some(Ok(delta))) => {
                     silent_since = Instant::now();
                     progress.clear().await;
+                    if let Some(tape) = self.tape {
+                        tape.take(&delta);
+                    }
                     match self.take(shown, delta).await {
                         None => continue,
                         Some(stop) => return Ok(stop),
@@ -266,7 +238,7 @@ impl Exchange<'_> {
                 }
                 Err(_) => ModelError::Silent(self.silence),
             };
-            if shown.id.is_none() {
+            if !shown.has_begun() {
                 return Err(error);
             }
             return Ok(Stop::Cut(clean(&error.to_string(), self.secrets)));
@@ -275,31 +247,42 @@ impl Exchange<'_> {
 
     /// Shows one part of the reply; `Some` when it was the last.
     async fn take(&self, shown: &mut Shown<'_>, delta: Delta) -> Option<Stop> {
-        let pieces = match delta {
-            Delta::Text(text) => shown.splitter.push(&text),
-            Delta::Reasoning(text) => vec![Piece::Reasoning(text)],
-            Delta::ToolCall { name, arguments } => {
-                // No tool was offered. What the model wanted is shown rather than lost.
-                vec![Piece::Text(format!(
-                    "\n\n```json\n{{\"name\": {name:?}, \"arguments\": {arguments}}}\n```\n"
-                ))]
-            }
-            Delta::End { finish, input_tokens, output_tokens } => {
-                shown.usage.input_tokens = input_tokens;
-                shown.usage.output_tokens = output_tokens;
-                return Some(Stop::Ended(finish));
-            }
-        };
-        for piece in pieces {
-            let sent = tokio::select! {
-                biased;
-                () = self.cancel.cancelled() => return Some(Stop::Interrupted),
-                sent = shown.show(piece) => sent,
-            };
-            if sent.is_err() {
-                return Some(Stop::Interrupted);
-            }
+        if let Delta::End { finish, tokens } = delta {
+            shown.count(tokens);
+            return Some(Stop::Ended(finish));
         }
-        None
+        let taken = tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => return Some(Stop::Interrupted),
+            taken = shown.take(delta) => taken,
+        };
+        match taken {
+            Ok(()) => None,
+            Err(Unshown::Closed) => Some(Stop::Interrupted),
+            Err(Unshown::TooMany(why)) => Some(Stop::Cut(why.to_string())),
+        }
+    }
+}
+
+/// What a model's reason to stop means.
+pub(super) fn ending(finish: Finish, max_tokens: Option<u64>, secrets: &[Secret]) -> Ending {
+    match finish {
+        Finish::Stop => Ending::Complete,
+        Finish::Length => Ending::Cut(match max_tokens {
+            Some(limit) => format!("the reply reached the limit of {limit} tokens (model.max_tokens)"),
+            None => "the reply reached the server's limit of tokens; \
+                         a higher one can be asked for with model.max_tokens"
+                .to_owned(),
+        }),
+        Finish::Filtered => Ending::Cut("the provider's content filter stopped the reply".to_owned()),
+        // Ways of saying "done" that servers have been seen to use.
+        Finish::Other(reason)
+            if matches!(reason.as_str(), "" | "eos" | "eos_token" | "end_turn" | "stop_sequence") =>
+        {
+            Ending::Complete
+        }
+        Finish::Other(reason) => {
+            Ending::Cut(format!("the server ended the reply with the reason {}", clean(&reason, secrets)))
+        }
     }
 }

@@ -19,7 +19,7 @@ use super::provider::{LOCAL, PROVIDERS, Provider, by_name};
 use super::{Inner, key};
 
 /// Characters of dialogue for a model of which nothing is known (some 60,000 tokens).
-const BUDGET: usize = 240_000;
+pub(super) const BUDGET: usize = 240_000;
 
 /// A model that is meant.
 #[derive(Debug, Clone)]
@@ -59,9 +59,26 @@ impl Inner {
         Ok(choice)
     }
 
-    /// The model in use, with everything that asking it needs.
-    pub(super) async fn endpoint(&self, progress: &mut Progress<'_>) -> Result<Endpoint, ChatError> {
-        let chosen = self.state().chosen.clone();
+    /// The full name of the model as it is configured, without looking anywhere; empty: it is found by looking.
+    pub(super) fn configured(&self, wanted: Option<&str>) -> String {
+        let full =
+            |name: &str| self.understand(name).map_or_else(|_| name.trim().to_owned(), |c| c.full_name());
+        wanted
+            .map(full)
+            .or_else(|| self.state().switched.clone())
+            .or_else(|| self.settings.name.as_deref().map(full))
+            .unwrap_or_default()
+    }
+
+    /// The model in use, or for one question the `wanted` one, with everything that asking it needs.
+    pub(super) async fn endpoint(
+        &self,
+        wanted: Option<&str>,
+        progress: &mut Progress<'_>,
+    ) -> Result<Endpoint, ChatError> {
+        let wanted = wanted.map(|name| self.understand(name)).transpose()?;
+        let once = wanted.is_some();
+        let chosen = wanted.or_else(|| self.state().chosen.clone());
         let choice = match (chosen, &self.settings.name) {
             (Some(choice), _) => choice,
             (None, Some(name)) => self.understand(name)?,
@@ -69,7 +86,9 @@ impl Inner {
         };
         if choice.provider.name == LOCAL {
             let server = self.local.server(progress).await.map_err(ChatError::Local)?;
-            self.state().chosen = Some(choice.clone());
+            if !once {
+                self.state().chosen = Some(choice.clone());
+            }
             return Ok(Endpoint {
                 provider: choice.provider,
                 full_name: format!("{LOCAL}/{}", server.name),
@@ -82,7 +101,9 @@ impl Inner {
             });
         }
         let endpoint = self.reach(&choice).await?;
-        self.state().chosen = Some(choice);
+        if !once {
+            self.state().chosen = Some(choice);
+        }
         Ok(endpoint)
     }
 

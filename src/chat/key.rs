@@ -85,7 +85,7 @@ pub(crate) async fn from_command(command: &str) -> Result<Secret, String> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use super::*;
 
@@ -107,10 +107,25 @@ mod tests {
     #[tokio::test]
     async fn a_command_that_is_given_up_is_ended_with_its_children() {
         let dir = tempfile::tempdir().unwrap();
-        let mark = dir.path().join("mark");
-        let command = format!("(sleep 1; touch '{}') & sleep 60", mark.display());
-        assert!(tokio::time::timeout(Duration::from_millis(300), from_command(&command)).await.is_err());
-        tokio::time::sleep(Duration::from_millis(1500)).await;
-        assert!(!mark.exists(), "the command's child went on");
+        let file = dir.path().join("child");
+        let command = format!("sleep 60 & echo $! > '{}'; wait", file.display());
+        let child = || std::fs::read_to_string(&file).ok().and_then(|text| text.trim().parse::<u32>().ok());
+        let given_up = async {
+            while child().is_none() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::select! {
+            key = from_command(&command) => panic!("{key:?}"),
+            () = given_up => {}
+        }
+        // A zombie, until its new parent looks, is as good as gone.
+        let stat = format!("/proc/{}/stat", child().unwrap());
+        let lives = || std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z"));
+        let end = tokio::time::Instant::now() + Duration::from_secs(20);
+        while lives() && tokio::time::Instant::now() < end {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert!(!lives(), "the command's child goes on");
     }
 }

@@ -10,75 +10,116 @@
 //! | `environment` | keys and addresses found outside the settings, as plain data |
 //! | `key` | a key from a command |
 //! | `model` | one model behind one address; the only place that knows the provider library |
-//! | `exchange`, `retry`, `think` | one question and its answer; patience; inline reasoning |
+//! | `ask` | from a question to the reply that the dialogue keeps |
+//! | `exchange`, `retry` | one request and its answer on the wire; patience |
+//! | `shown`, `think`, `written`, `forming` | a reply on the page; inline reasoning; calls written as text; calls while they form |
+//! | `turn` | what a question and its answer are made of |
 //! | `conversation`, `prompt` | the dialogue by cells; what the model is told about itself |
+//! | `dialogue`, `store` | recording, showing and changing it; dialogues and history on disk |
+//! | `small` | how the small local model is asked to work |
 //! | `listing`, `find` | which models there are, and which one is meant |
 //! | `local` | the small model on this machine, one server per user |
+//! | `pictures` | what of pictures a model is sent |
+//! | `replay` | recorded replies |
+//! | `cost` | prices, what was spent, budgets; which models see pictures |
+//! | `refusal` | what servers mean when they refuse |
 //! | `progress`, `error` | what is being waited for; why there is no answer, in words |
 
+mod ask;
 mod conversation;
+pub mod cost;
+mod dialogue;
 mod environment;
 mod error;
 mod exchange;
 mod find;
+mod forming;
 mod key;
 mod listing;
 mod local;
 mod model;
 mod name;
+mod pictures;
 mod progress;
 mod prompt;
 mod provider;
+mod refusal;
+pub mod replay;
 mod retry;
+mod shown;
+mod small;
+mod store;
 mod think;
+mod turn;
+mod written;
 
+use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio_util::sync::CancellationToken;
-
-use crate::config::{ModelSettings, Secret};
-use crate::event::{Ending, Event, EventSender, Notice, Usage};
+use crate::config::{BudgetSettings, ModelSettings, Replay, Secret};
+use crate::event::{Ending, Usage};
 
 pub use conversation::{Place, Ran};
+pub use dialogue::{Context, ContextTurn, Mark, Resumption};
 pub use environment::ProviderEnvironment;
 pub use error::ChatError;
 pub use listing::{ListedModel, Listing};
+pub use store::{Access as HistoryAccess, HistoryEntry, HistoryQuery, Keeping, glob};
+pub use turn::{Attachment, CodeArguments, Content, Image, Options, Prompt, Tool, ToolCall, ToolResult};
+pub use written::Told;
 
 use conversation::Conversation;
-use error::{Circumstances, is_unknown_model};
-use exchange::{Exchange, NoAnswer};
+use cost::{Catalog, Ledger};
 use find::Choice;
-use model::{Connections, Endpoint, Request};
-use progress::Progress;
+use model::{Connections, Understands};
+use replay::Recordings;
 
-/// A question to the model.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A question to the model, or, after [`Chat::record_results`], the same question once more with what came of the
+/// model's calls.
+#[derive(Debug, Clone, Copy)]
 pub struct Turn<'a> {
     /// Where it stands in the dialogue: of [`Chat::begin`], the same for everything in one execution.
     pub place: &'a Place,
-    /// What the user wrote, Markdown as it is.
-    pub prompt: &'a str,
+    /// What the user asks.
+    pub prompt: &'a Prompt,
     /// What the model should know about the sandbox, in whole sentences.
     pub context: &'a str,
+    /// What the model may call; none: it can only talk.
+    pub tools: &'a [Tool],
+    /// How this question differs from the settings.
+    pub options: &'a Options,
 }
 
-/// An answer. What it showed went through the [`EventSender`].
+/// An answer. What it showed went through the [`EventSender`](crate::event::EventSender).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reply {
     /// The text without reasoning; partial unless the ending is [`Ending::Complete`].
     pub text: String,
+    /// The calls that the model wants made, in the order of their arrival; none unless the ending is
+    /// [`Ending::Complete`].
+    pub calls: Vec<ToolCall>,
     /// Tokens and times.
     pub usage: Usage,
     /// Why it ended. [`Ending::Interrupted`] may come with no text, and then nothing was shown.
     pub ending: Ending,
     /// The model's full name, when it was known by then.
     pub model: Option<String>,
+    /// Whether tools were offered, which some servers refuse: then the model was asked without them.
+    pub could_call: bool,
+    /// It came out of a recording: no model was asked, and nothing was spent.
+    pub recorded: bool,
+    /// Fences marked `run` in the text are calls, except those that quote this; `None`: all are text.
+    pub marked: Option<Told>,
 }
 
 /// Talks to models, for one kernel.
 #[derive(Debug)]
 pub struct Chat {
     inner: Inner,
+    ledger: Ledger,
+    store: Option<Arc<store::Store>>,
+    recordings: Option<Arc<Recordings>>,
 }
 
 #[derive(Debug)]
@@ -95,12 +136,22 @@ struct State {
     conversation: Conversation,
     /// The model in use, once it is known.
     chosen: Option<Choice>,
+    /// The full name of the model that the user switched to.
+    switched: Option<String>,
     /// Full names seen in listings.
     known: Vec<String>,
     /// The key that the command gave.
     commanded: Option<Secret>,
-    /// Addresses of servers that know only the oldest request fields.
-    plain: Vec<String>,
+    /// What servers take of a request, by address and model, where something was refused.
+    understands: HashMap<(String, String), Understands>,
+    /// How much dialogue they take, in bytes, where one refused more.
+    windows: HashMap<(String, String), usize>,
+    /// The model's window, once it is known, in bytes.
+    window: Option<usize>,
+    /// The text of the last request, in bytes; 0: it carried pictures.
+    sent: usize,
+    /// Bytes of text that make a token, as the last server counted.
+    density: Option<f64>,
 }
 
 impl Inner {
@@ -131,156 +182,36 @@ impl Chat {
                 connections: Arc::default(),
                 state: Mutex::default(),
             },
+            ledger: Ledger::new(Arc::default(), &BudgetSettings::default()),
+            store: None,
+            recordings: None,
         }
+        .recording(None, Path::new(""))
     }
 
-    /// A new execution of a cell begins: everything recorded or asked with the returned place belongs
-    /// to one turn, which replaces the cell's earlier one once there is something in it.
-    pub fn begin(&self, cell: Option<&str>) -> Place {
-        self.inner.state().conversation.begin(cell)
+    /// With recorded replies as the settings want them, of this notebook or, where it is not known, in this folder.
+    #[must_use]
+    pub fn recording(self, notebook: Option<&Path>, folder: &Path) -> Chat {
+        let ModelSettings { replay, replay_file, .. } = &self.inner.settings;
+        let recordings = (*replay != Replay::Off)
+            .then(|| Arc::new(Recordings::new(*replay, replay_file.as_deref(), notebook, folder)));
+        Chat { recordings, ..self }
     }
 
-    /// A block of code ran: the model will be told with the next question.
-    pub fn record_run(&self, place: &Place, ran: Ran) {
-        self.inner.state().conversation.ran(place, ran);
+    /// With what the user knows of models, and what they may cost.
+    #[must_use]
+    pub fn with_costs(self, catalog: Catalog, budget: &BudgetSettings) -> Chat {
+        Chat { ledger: Ledger::new(Arc::new(catalog), budget), ..self }
     }
 
-    /// Asks the model and shows its answer as it comes.
-    ///
-    /// When `cancel` fires the request is dropped and what was shown stays, as [`Ending::Interrupted`].
-    ///
-    /// # Errors
-    /// Nothing was shown of an answer; the error says why and what to do.
-    pub async fn ask(
-        &self,
-        turn: Turn<'_>,
-        events: &EventSender,
-        cancel: CancellationToken,
-    ) -> Result<Reply, ChatError> {
-        let Turn { place, prompt, context } = turn;
-        let mut progress = Progress::new(events);
-        let mut anew = false;
-        let (endpoint, exchanged) = loop {
-            let endpoint = tokio::select! {
-                biased;
-                () = cancel.cancelled() => None,
-                endpoint = self.inner.endpoint(&mut progress) => Some(endpoint),
-            };
-            progress.clear().await;
-            let Some(endpoint) = endpoint.transpose()? else { return Ok(self.not_even_asked()) };
-            let request = self.request(&endpoint, place, prompt, context, events).await;
-            let secrets = self.inner.secrets();
-            let mut exchange = Exchange {
-                endpoint: &endpoint,
-                request: &request,
-                plain: self.inner.state().plain.iter().any(|address| address == endpoint.address()),
-                silence: self.inner.settings.silence_timeout,
-                events,
-                cancel: &cancel,
-                secrets: &secrets,
-            };
-            match exchange.run(&mut progress).await {
-                Ok(exchanged) => break (endpoint, exchanged),
-                Err(failed) => {
-                    if endpoint.provider.name == provider::LOCAL {
-                        // Its server is in doubt: it is looked for, or started, anew.
-                        self.inner.local.release().await;
-                        if !std::mem::replace(&mut anew, true) && failed.is_refused_connection() {
-                            continue;
-                        }
-                    }
-                    return Err(self.explain(&endpoint, &secrets, failed).await);
-                }
-            }
-        };
-        {
-            let mut state = self.inner.state();
-            if exchanged.plain && !state.plain.iter().any(|address| address == endpoint.address()) {
-                state.plain.push(endpoint.address().to_owned());
-            }
-            if !exchanged.text.trim().is_empty() {
-                let mark = match exchanged.ending {
-                    Ending::Complete => "",
-                    Ending::Interrupted => "\n\n[The user interrupted this reply here.]",
-                    Ending::Cut(_) => "\n\n[This reply was cut off here.]",
-                };
-                state.conversation.answered(place, prompt, &format!("{}{mark}", exchanged.text));
-            }
-        }
-        if exchanged.text.trim().is_empty() && exchanged.ending == Ending::Complete {
-            let text = format!("{} answered without any text.", endpoint.full_name);
-            let _ = events.send(Event::Notice(Notice::warning(text))).await;
-        }
-        Ok(Reply {
-            text: exchanged.text,
-            usage: exchanged.usage,
-            ending: exchanged.ending,
-            model: Some(endpoint.full_name),
-        })
+    /// The user's own limit on a reply's tokens.
+    pub fn max_tokens(&self) -> Option<u64> {
+        self.inner.settings.max_tokens
     }
 
-    fn not_even_asked(&self) -> Reply {
-        Reply {
-            text: String::new(),
-            usage: Usage::default(),
-            ending: Ending::Interrupted,
-            model: self.current(),
-        }
-    }
-
-    async fn request(
-        &self,
-        endpoint: &Endpoint,
-        place: &Place,
-        prompt: &str,
-        context: &str,
-        events: &EventSender,
-    ) -> Request {
-        let dialogue = self.inner.state().conversation.dialogue(place, prompt, endpoint.budget);
-        if let Some(turns) = dialogue.newly_left_out {
-            let text = format!(
-                "The conversation is long: its first {turns} turns are no longer sent to the model. \
-                 %reset begins a new one."
-            );
-            // When nobody listens, the answer's events will say so.
-            let _ = events.send(Event::Notice(Notice::info(text))).await;
-        }
-        Request {
-            system: prompt::system(context, self.inner.settings.system.as_deref()),
-            messages: dialogue.messages,
-            temperature: self.inner.settings.temperature,
-            max_tokens: self.inner.settings.max_tokens,
-        }
-    }
-
-    async fn explain(&self, endpoint: &Endpoint, secrets: &[Secret], failed: NoAnswer) -> ChatError {
-        let (NoAnswer::Failed(error) | NoAnswer::GaveUp(error, _)) = &failed;
-        if matches!(error, model::ModelError::Status { status: 401 | 403, .. }) {
-            // The command may give a fresh one.
-            self.inner.state().commanded = None;
-        }
-        let offered = if is_unknown_model(error) { self.inner.offered(endpoint).await } else { Vec::new() };
-        let circumstances = Circumstances {
-            endpoint,
-            environment: &self.inner.environment,
-            secrets,
-            offered: &offered,
-            key_command: self.inner.uses_key_command(endpoint),
-        };
-        match &failed {
-            NoAnswer::Failed(error) => circumstances.explain(error),
-            NoAnswer::GaveUp(error, why) => circumstances.gave_up(error, why),
-        }
-    }
-
-    /// Cells that no longer exist take their turns with them.
-    pub fn forget(&self, cells: &[String]) {
-        self.inner.state().conversation.forget(cells);
-    }
-
-    /// Forgets the whole conversation; the choice of model stays.
-    pub fn reset(&self) {
-        self.inner.state().conversation.reset();
+    /// What was spent, and what may be.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
     }
 
     /// Every model that can be switched to, as far as servers answer within two seconds.
@@ -294,7 +225,10 @@ impl Chat {
     /// [`ChatError::Name`] when the name can't be meant; it offers near ones.
     pub fn switch(&self, name: &str) -> Result<(), ChatError> {
         let choice = self.inner.understand(name)?;
-        self.inner.state().chosen = Some(choice);
+        let mut state = self.inner.state();
+        state.switched = Some(choice.full_name());
+        state.chosen = Some(choice);
+        drop(state);
         Ok(())
     }
 
@@ -309,8 +243,8 @@ impl Chat {
         self.inner.known_names()
     }
 
-    /// Lets go of the local model's server, which ends with its last kernel.
+    /// Lets go of the local model's server, which ends with its last kernel, and waits for the disk.
     pub async fn shutdown(&self) {
-        self.inner.local.release().await;
+        tokio::join!(self.inner.local.release(), self.settle());
     }
 }

@@ -31,12 +31,18 @@ pub(crate) enum Command {
     Uninstall(Location),
     /// Check that everything kernels need is there; each finding comes with its remedy
     Doctor(DoctorOptions),
-    /// Build the image that code runs in, and record it for the kernels
+    /// Build the image that code runs in and record it for the kernels, or one container's
     Build(BuildOptions),
+    /// Copy files between this machine and the container of a kernel that runs
+    Cp(CpOptions),
     /// Run a kernel for one client; started by Jupyter
     Kernel(KernelOptions),
     /// Show every setting, its value and where it comes from
     Config(ConfigOptions),
+    /// Allow what a project's files ask for, until they change
+    Trust(TrustOptions),
+    /// Look through recorded replies (model.replay), and take out what no cell uses any more
+    Replay(ReplayOptions),
     /// Print a completion script for a shell
     Completions {
         /// For which shell
@@ -93,6 +99,26 @@ impl From<FlavorArgument> for Flavor {
 }
 
 #[derive(Debug, Args)]
+#[command(
+    after_help = "The side in the container is CONTAINER:PATH, or :PATH when only one runs; PATH is relative to \
+                        /workspace. Folders are copied whole, patterns (*, ?, [...]) in quotes. Links are copied as \
+                        links; what would lead out of the destination is left out, listed, and makes the exit code 1."
+)]
+pub(crate) struct CpOptions {
+    /// What to copy
+    #[arg(value_name = "SOURCE")]
+    pub source: String,
+    /// Where to: a folder that exists, or the new name
+    #[arg(value_name = "DESTINATION")]
+    pub destination: String,
+    /// Which kernel's container: the beginning of its id
+    #[arg(long, value_name = "ID")]
+    pub kernel: Option<String>,
+    #[command(flatten)]
+    pub set: SetOptions,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct KernelOptions {
     /// The connection file that Jupyter wrote
     #[arg(short = 'f', long, value_name = "CONNECTION_FILE")]
@@ -127,7 +153,43 @@ pub(crate) struct DoctorOptions {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct TrustOptions {
+    /// The notebook's directory; the project's files are looked for there and above
+    #[arg(value_name = "DIR", default_value = ".", conflicts_with = "list")]
+    pub directory: PathBuf,
+    /// Trust it without asking
+    #[arg(long, conflicts_with_all = ["list", "revoke"])]
+    pub yes: bool,
+    /// Show what is trusted, and whether it is still the same
+    #[arg(long, conflicts_with = "revoke")]
+    pub list: bool,
+    /// Trust it no more
+    #[arg(long)]
+    pub revoke: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A recording is NAME.replies.jsonl beside NAME.ipynb, or replies.jsonl for every notebook of its folder. \
+                        Without a path, those of the working directory."
+)]
+pub(crate) struct ReplayOptions {
+    /// A notebook, or the file of a recording
+    #[arg(value_name = "NOTEBOOK|FILE")]
+    pub path: Option<PathBuf>,
+    /// Take out replies that no cell of the notebook uses, that were recorded anew, and lines that are no replies
+    #[arg(long, required_unless_present = "list", conflicts_with = "list")]
+    pub prune: bool,
+    /// List the replies: line, whether a cell uses it, model, first words of the prompt
+    #[arg(long)]
+    pub list: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct BuildOptions {
+    /// The container whose image to build, as a registry names it; the built-in image otherwise
+    #[arg(value_name = "NAME", conflicts_with_all = ["base_image", "tag"])]
+    pub name: Option<String>,
     /// Build on this image, which must have Python 3; recorded for later builds
     #[arg(long, value_name = "IMAGE")]
     pub base_image: Option<String>,

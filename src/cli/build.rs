@@ -2,13 +2,18 @@
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
 use super::arguments::{BuildOptions, FlavorArgument};
-use super::exit::{CliError, emit};
+use super::compose::{self, Composed};
+use super::exit::{CliError, complain, emit};
 use crate::config::{Environment, Origin, record};
+use crate::event::{self, Event};
+use crate::sandbox::backend::Backend;
+use crate::sandbox::docker::Docker;
 use crate::sandbox::image::{self, Progress};
 
 /// How often the line of progress changes on a terminal, and elsewhere.
@@ -16,10 +21,14 @@ const TERMINAL_PACE: Duration = Duration::from_millis(100);
 const LOG_PACE: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(options: &BuildOptions, environment: &Environment) -> Result<ExitCode, CliError> {
-    let loaded = super::load(FlavorArgument::Markdown, &options.set.set, environment.clone())?;
-    if let Some(problem) = loaded.problem() {
+    let composed = super::load(FlavorArgument::Markdown, &options.set.set, environment.clone())?;
+    if let Some(problem) = composed.problem() {
         return Err(CliError::settings(problem));
     }
+    if let Some(name) = &options.name {
+        return container(name, options.fresh, &composed, environment);
+    }
+    let loaded = composed.loaded;
     let settings = &loaded.settings;
     let recorded_base = matches!(loaded.origin("sandbox.base_image"), Origin::Recorded { .. });
     let wanted = image::BuildOptions {
@@ -55,6 +64,57 @@ pub(crate) fn run(options: &BuildOptions, environment: &Environment) -> Result<E
     if let Some(image) = &settings.sandbox.image {
         emit(&format!("note: sandbox.image = {image} ({}) comes first\n", loaded.origin("sandbox.image")))?;
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The image of one container of the registry.
+fn container(
+    name: &str,
+    fresh: bool,
+    composed: &Composed,
+    environment: &Environment,
+) -> Result<ExitCode, CliError> {
+    let registry = &composed.registry;
+    for warning in composed.warnings() {
+        complain(&format!("warning: {warning}\n"));
+    }
+    let Some(definition) = registry.find(name) else {
+        let known: Vec<_> = registry.containers().iter().map(|c| c.name.as_str()).collect();
+        let error = anyhow::anyhow!("there is no container {name:?}; there are {}", known.join(", "));
+        return Err(CliError::hinted(error, "containers are defined in containers/registry.yaml"));
+    };
+    if let Some(why) = &definition.refused {
+        return Err(anyhow::anyhow!("the image of {name} is not built: {why}").into());
+    }
+    for withheld in &definition.withheld {
+        complain(&format!("warning: {withheld}\n"));
+    }
+    let directory = Environment::working_directory().context("the working directory can't be found")?;
+    let options = compose::docker(&composed.loaded.settings, environment, &directory)
+        .context("this program can't find its own path")?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("the asynchronous runtime can't be started")?;
+    let mut line = ProgressLine::new(environment);
+    let made = runtime.block_on(async {
+        let docker = Docker::new(options);
+        let (events, mut told) = event::channel(64);
+        let show = async {
+            while let Some(event) = told.recv().await {
+                if let Event::Notice(notice) = event {
+                    line.show(&Progress { step: None, line: notice.text });
+                }
+            }
+        };
+        let making = docker.make(Arc::clone(definition), fresh, Some(events));
+        let (made, ()) = tokio::join!(making, show);
+        docker.destroy_all().await;
+        made
+    });
+    line.end();
+    let id = made.map_err(|error| CliError::from(anyhow::Error::new(error)))?;
+    emit(&format!("the image of {name} is {id}; sandboxes that start from now on use it\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 

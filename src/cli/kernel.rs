@@ -8,11 +8,11 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow};
 
 use super::arguments::KernelOptions;
-use super::compose;
+use super::compose::{self, Composed};
 use super::exit::CliError;
 use crate::chat::Chat;
-use crate::config::{Environment, Loaded};
-use crate::engine::{Engine, Parts};
+use crate::config::Environment;
+use crate::engine::{Engine, Habits, Parts};
 use crate::jupyter::wire::ConnectionInfo;
 use crate::jupyter::{self, ExitReason};
 use crate::sandbox::Sandbox;
@@ -31,13 +31,13 @@ pub(super) fn run(options: &KernelOptions, environment: &Environment) -> Result<
     })?;
     let directory = Environment::working_directory()
         .context("the working directory can't be found; start Jupyter in one that exists")?;
-    let loaded = super::load(options.flavor.flavor, &options.set.set, environment.clone())?;
-    log_to_stderr(&loaded.settings.log.filter, environment);
+    let composed = super::load(options.flavor.flavor, &options.set.set, environment.clone())?;
+    log_to_stderr(&composed.loaded.settings.log.filter, environment);
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build().context(
             "the operating system refuses the kernel's threads; a limit of processes may be reached",
         )?;
-    let reason = runtime.block_on(serve(options, &connection, loaded, environment, &directory));
+    let reason = runtime.block_on(serve(options, &connection, composed, environment, &directory));
     // Whatever is still blocked (a name look-up, a disk) must not keep the process.
     runtime.shutdown_background();
     match reason? {
@@ -54,16 +54,24 @@ pub(super) fn run(options: &KernelOptions, environment: &Environment) -> Result<
 async fn serve(
     options: &KernelOptions,
     connection: &ConnectionInfo,
-    loaded: Loaded,
+    composed: Composed,
     environment: &Environment,
     directory: &Path,
 ) -> Result<ExitReason, CliError> {
     let flavor = options.flavor.flavor.into();
+    let (broken, mut warnings) = (composed.problem(), composed.warnings());
+    let (catalog, mistakes) = compose::catalog(environment);
+    warnings.extend(mistakes);
+    let trusted = composed.trust.given();
+    let Composed { loaded, registry, .. } = composed;
     let settings = &loaded.settings;
     let docker = compose::docker(settings, environment, directory)
         .context("this program can't find its own path, which the reaper is started by")?;
-    let sandbox = Sandbox::new(&settings.sandbox, Arc::new(Docker::new(docker)));
-    let broken = loaded.problem();
+    let turns = compose::turns(&registry, environment);
+    let mut sandbox = Sandbox::new(Arc::new(registry), Arc::new(Docker::new(docker)), turns);
+    if let Some(store) = compose::checkpoints(settings, environment, directory) {
+        sandbox = sandbox.with_checkpoints(store);
+    }
     if let Some(problem) = &broken {
         tracing::error!("{problem}");
     }
@@ -73,11 +81,17 @@ async fn serve(
     }
     let engine = Engine::new(Parts {
         flavor,
-        chat: Chat::new(&settings.model, compose::providers(settings, environment)),
+        chat: Chat::new(&settings.model, compose::providers(settings, environment))
+            .recording(environment.session_name().as_deref(), directory)
+            .with_costs(catalog, &settings.budget)
+            .keeping(&compose::keeping(settings, environment, directory)),
         sandbox,
-        limits: settings.sandbox.clone(),
-        warnings: loaded.refusals.iter().map(ToString::to_string).collect(),
+        warnings,
         broken,
+        habits: Habits {
+            trusted,
+            ..compose::habits(settings, environment, directory, &options.connection_file)
+        },
     });
     let surface = jupyter::Options {
         flavor,

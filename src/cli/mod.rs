@@ -8,6 +8,9 @@
 //! | `exit` | exit codes, errors with hints, output that survives a closed pipe |
 //! | `show` | `cellblock config` |
 //! | `build` | `cellblock build` |
+//! | `cp` | `cellblock cp` |
+//! | `trust` | `cellblock trust` |
+//! | `replay` | `cellblock replay` |
 //! | `compose` | settings and environment in the terms of the parts that need them |
 //! | `doctor` | `cellblock doctor` |
 //! | `kernelspec` | the two kernelspecs: their files, where Jupyter looks, writing and removing them |
@@ -20,21 +23,25 @@
 mod arguments;
 mod build;
 mod compose;
+mod cp;
 mod doctor;
 mod exit;
 mod install;
 mod kernel;
 mod kernelspec;
+mod replay;
 mod show;
+mod trust;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use crate::config::{Environment, Inputs, Loaded};
+use crate::config::{Environment, Inputs};
 use crate::sandbox::reaper;
 use arguments::{Arguments, Command};
+use compose::Composed;
 use exit::{CliError, emit};
 
 /// Runs the command line to its end; what to hand to the operating system.
@@ -65,8 +72,11 @@ fn run(arguments: Arguments, environment: Environment) -> Result<ExitCode, CliEr
         Command::Uninstall(at) => install::uninstall(&at, &environment),
         Command::Doctor(options) => doctor::run(&options, environment),
         Command::Build(options) => build::run(&options, &environment),
+        Command::Cp(options) => cp::run(&options, &environment),
         Command::Kernel(options) => kernel::run(&options, &environment),
         Command::Config(options) => show::run(&options, environment),
+        Command::Trust(options) => trust::run(&options, environment),
+        Command::Replay(options) => replay::run(&options),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "cellblock", &mut script);
@@ -76,14 +86,15 @@ fn run(arguments: Arguments, environment: Environment) -> Result<ExitCode, CliEr
     }
 }
 
-/// The settings as they are for a kernel started in the working directory.
+/// What a kernel started in the working directory would work with.
 fn load(
     flavor: arguments::FlavorArgument,
     set: &[String],
     environment: Environment,
-) -> Result<Loaded, CliError> {
+) -> Result<Composed, CliError> {
     use anyhow::Context;
     let directory = Environment::working_directory()
         .context("the working directory can't be found; change to one that exists")?;
-    Ok(crate::config::load(&Inputs { flavor: flavor.into(), directory, environment, flags: set.to_vec() }))
+    let inputs = Inputs { flavor: flavor.into(), directory, environment, flags: set.to_vec() };
+    Ok(Composed::read(&inputs))
 }

@@ -78,6 +78,35 @@ impl Environment {
             .map(|dir| dir.join("cellblock"))
     }
 
+    /// Where what must outlive a kernel, and is no setting, is kept: `$XDG_STATE_HOME/cellblock`, else
+    /// `~/.local/state/cellblock`.
+    pub fn state_dir(&self) -> Option<PathBuf> {
+        self.absolute("XDG_STATE_HOME")
+            .or_else(|| Some(self.home()?.join(".local/state")))
+            .map(|dir| dir.join("cellblock"))
+    }
+
+    /// The directory of this login's sockets: `XDG_RUNTIME_DIR`.
+    pub fn runtime_dir(&self) -> Option<PathBuf> {
+        self.absolute("XDG_RUNTIME_DIR")
+    }
+
+    /// Where Jupyter keeps connection files, when it is told: `JUPYTER_RUNTIME_DIR`.
+    pub fn jupyter_runtime_dir(&self) -> Option<PathBuf> {
+        self.absolute("JUPYTER_RUNTIME_DIR")
+    }
+
+    /// Where running blocks of all kernels of a user are counted.
+    pub fn turns_dir(&self) -> Option<PathBuf> {
+        let of_login = self.runtime_dir().map(|dir| dir.join("cellblock"));
+        of_login.or_else(|| self.state_dir()).map(|dir| dir.join("turns"))
+    }
+
+    /// Where what we keep for the user lies: `$XDG_DATA_HOME/cellblock`, else `~/.local/share/cellblock`.
+    pub fn data_dir(&self) -> Option<PathBuf> {
+        self.xdg_data_home().map(|dir| dir.join("cellblock"))
+    }
+
     fn xdg_data_home(&self) -> Option<PathBuf> {
         self.absolute("XDG_DATA_HOME").or_else(|| Some(self.home()?.join(".local/share")))
     }
@@ -85,6 +114,21 @@ impl Environment {
     /// The user's settings file: `CELLBLOCK_CONFIG`, else `config.toml` in [`Environment::config_dir`].
     pub fn user_file(&self) -> Option<PathBuf> {
         self.path("CELLBLOCK_CONFIG").or_else(|| Some(self.config_dir()?.join("config.toml")))
+    }
+
+    /// The user's own prices of models: `prices.toml` in [`Environment::config_dir`].
+    pub fn prices_file(&self) -> Option<PathBuf> {
+        Some(self.config_dir()?.join("prices.toml"))
+    }
+
+    /// The user's own registry of containers: `containers/registry.yaml` in [`Environment::config_dir`].
+    pub fn user_registry(&self) -> Option<PathBuf> {
+        Some(self.config_dir()?.join("containers/registry.yaml"))
+    }
+
+    /// What the user trusts: `trust.toml` in [`Environment::config_dir`].
+    pub(crate) fn trust_file(&self) -> Option<PathBuf> {
+        Some(self.config_dir()?.join("trust.toml"))
     }
 
     /// Jupyter's data directory of this user: `JUPYTER_DATA_DIR`, else the platform's.

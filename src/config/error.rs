@@ -87,7 +87,7 @@ fn suggestion(nearest: Option<&str>, otherwise: &str, names: &[String]) -> Strin
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{origin}: {key} = {} was ignored: {why}. If you want it, put it in your own settings ({user_file}) or set \
-     {variable}",
+     {variable}{otherwise}",
     plain(value)
 )]
 pub struct Refusal {
@@ -103,4 +103,6 @@ pub struct Refusal {
     pub user_file: String,
     /// The variable that would set it.
     pub variable: String,
+    /// Another way, when there is one: the end of a sentence.
+    pub otherwise: String,
 }

@@ -3,7 +3,7 @@
 //!
 //! To add a setting: a field in `settings` and a row here.
 
-use super::settings::{Network, Settings, Updates};
+use super::settings::{AgentMode, Install, Network, Replay, Settings, Status, Updates};
 use super::value::{Field, Kind, Value};
 
 /// What a project's file, which may come with a hostile notebook, may do with a setting.
@@ -183,6 +183,92 @@ pub static KEYS: &[Key] = &[
         "Directory of the local small model. Without it: `cellblock/local-model` in the user's data directory."
     ),
     key!(
+        model.replay,
+        Kind::Choice(Replay::NAMES),
+        Project::Only("off"),
+        "Recorded replies: `record` keeps each reply in a file beside the notebook, `replay` takes them from it and \
+         never touches the network, `auto` takes what is there and records the rest."
+    ),
+    key!(
+        model.replay_file,
+        Kind::Path,
+        Project::Never,
+        "The file of recorded replies. Without it: `NOTEBOOK.replies.jsonl` beside the notebook."
+    ),
+    key!(
+        agent.mode,
+        Kind::Choice(AgentMode::NAMES),
+        Project::Only("ask"),
+        "What the model may do: `ask` (it only answers), `confirm` (each call of a tool is shown and confirmed), `auto` \
+         (its calls run), or `default`: `confirm` where the front end takes input, else `ask`."
+    ),
+    key!(
+        agent.steps,
+        Kind::Count { min: 1, max: 1000 },
+        Project::Lower,
+        "The most replies of the model in one turn."
+    ),
+    key!(
+        agent.isolated,
+        Kind::Flag,
+        Project::Only("true"),
+        "Whether the model works in a session of its own, instead of the one that your cells share."
+    ),
+    key!(
+        agent.output,
+        Kind::Size { min: 1 << 10 },
+        Project::Lower,
+        "How much of a tool's output the model is told; head and tail are kept."
+    ),
+    key!(
+        agent.intent,
+        Kind::Flag,
+        Project::Free,
+        "Whether code in a prompt runs only when the words around it ask for that; `false`: it always runs."
+    ),
+    key!(
+        budget.turn_tokens,
+        Kind::Count { min: 1, max: MOST },
+        Project::Lower,
+        "The most tokens, read and written, of one turn. Without it: no limit."
+    ),
+    key!(
+        budget.tokens,
+        Kind::Count { min: 1, max: MOST },
+        Project::Lower,
+        "The most tokens, read and written, of one kernel. Without it: no limit."
+    ),
+    key!(
+        budget.turn_cost,
+        Kind::Number { min: 0.0, max: 1e6 },
+        Project::Lower,
+        "The most that one turn may cost, in US dollars, where the model's price is known. Without it: no limit."
+    ),
+    key!(
+        budget.cost,
+        Kind::Number { min: 0.0, max: 1e6 },
+        Project::Lower,
+        "The most that one kernel may cost, in US dollars, where the model's price is known. Without it: no limit."
+    ),
+    key!(
+        budget.steps,
+        Kind::Count { min: 1, max: MOST },
+        Project::Lower,
+        "The most replies of the model in one kernel. Without it: no limit."
+    ),
+    key!(
+        conversation.persist,
+        Kind::Flag,
+        Project::Only("false"),
+        "Whether dialogues are kept on disk, so that `%resume` brings them back and history lasts."
+    ),
+    key!(
+        conversation.file,
+        Kind::Path,
+        Project::Never,
+        "The database of dialogues. Without it: `cellblock/conversations.sqlite` in the user's data directory."
+    ),
+    key!(
         sandbox.image,
         Kind::Text,
         Project::Never,
@@ -213,6 +299,12 @@ pub static KEYS: &[Key] = &[
         Kind::Flag,
         Project::Only("false"),
         "Whether the workspace may lie outside the notebook's directory, also through links."
+    ),
+    key!(
+        sandbox.workspace_artifacts,
+        Kind::Flag,
+        Project::Free,
+        "Whether files that code writes below `/workspace` are shown after it, as those in `/session/artifacts` are."
     ),
     key!(sandbox.memory, Kind::Size { min: 32 * MIB }, Project::Lower, "Memory, swap included."),
     key!(sandbox.cpus, Kind::Number { min: 0.01, max: 4096.0 }, Project::Lower, "CPUs' worth of time."),
@@ -248,6 +340,12 @@ pub static KEYS: &[Key] = &[
         "Size of each of `/tmp` and the home directory."
     ),
     key!(
+        sandbox.checkpoint_size,
+        Kind::Size { min: MIB },
+        Project::Lower,
+        "How much the checkpoints (`%checkpoint`, `keep`) of one notebook directory may take on the host together."
+    ),
+    key!(
         sandbox.file_size,
         Kind::Size { min: MIB },
         Project::Lower,
@@ -272,11 +370,37 @@ pub static KEYS: &[Key] = &[
         "Whether the container starts together with the kernel, so that the first cell does not wait."
     ),
     key!(
+        sandbox.install,
+        Kind::Choice(Install::NAMES),
+        Project::Only("never"),
+        "Whether `%pip`, `%apt`, `%npm` and `packages=` in a fence may add packages: `ask` at the front end (not where \
+         the project is trusted), `always`, or `never`."
+    ),
+    key!(
         display.updates,
         Kind::Choice(Updates::NAMES),
         Project::Free,
         "How a growing reply is shown: `always` in place, `never` (as plain stream text), or `auto`: in place \
          unless the front end can't."
+    ),
+    key!(
+        display.status,
+        Kind::Choice(Status::NAMES),
+        Project::Free,
+        "What is said about each block in the Markdown kernel: `quiet` (nothing but errors), `normal` (a line about \
+         those that take longer than a second), `verbose` (about every one, with its image)."
+    ),
+    key!(
+        display.explain,
+        Kind::Flag,
+        Project::Only("false"),
+        "Whether the model comments the outcome of cells without prose, as `explain` in a fence has it do."
+    ),
+    key!(
+        display.footer,
+        Kind::Flag,
+        Project::Free,
+        "Whether a line under each of the model's turns says which model it was, its tokens, cost and speed."
     ),
     key!(
         docker.host,
@@ -293,6 +417,19 @@ pub static KEYS: &[Key] = &[
         "What is logged to standard error, which Jupyter shows in its terminal.",
         "CELLBLOCK_LOG",
         "RUST_LOG"
+    ),
+    key!(
+        log.executions,
+        Kind::Flag,
+        Project::Never,
+        "Whether each run is recorded: when, which notebook, container, image and limits, the code's SHA-256 (never \
+         the code), how it ended. One line of JSON each; a file of 10 MB is put aside, five are kept."
+    ),
+    key!(
+        log.executions_file,
+        Kind::Path,
+        Project::Never,
+        "The file of that record. Without it: `cellblock/executions.jsonl` in `$XDG_STATE_HOME` or `~/.local/state`."
     ),
 ];
 
@@ -346,7 +483,10 @@ mod tests {
     #[test]
     fn sections_are_not_scattered_and_names_are_unique() {
         let sections = sections();
-        assert_eq!(sections, ["model", "sandbox", "display", "docker", "log"]);
+        assert_eq!(
+            sections,
+            ["model", "agent", "budget", "conversation", "sandbox", "display", "docker", "log"]
+        );
         for (n, key) in KEYS.iter().enumerate() {
             assert!(!KEYS[..n].iter().any(|other| other.full() == key.full()), "{} twice", key.full());
         }

@@ -6,13 +6,14 @@ use super::error::{ConfigError, Refusal};
 use super::file::{self, Entry, Written};
 use super::keys::{KEYS, Key, nearest, sections};
 use super::origin::Origin;
+use super::project::{Project, ProjectFile};
 use super::record::record_file;
 use super::settings::{Flavor, Settings};
 use super::value::{Kind, Value};
-use super::{Environment, trust};
+use super::{Environment, Trust, trust};
 
-/// The name of a project's settings file.
-const PROJECT_FILE: &str = "cellblock.toml";
+/// The section whose walls a trusted project may move.
+const SANDBOX: &str = "sandbox";
 
 /// What settings depend on.
 #[derive(Debug, Clone)]
@@ -94,16 +95,21 @@ impl Role {
     }
 }
 
-/// Reads every layer and puts them together.
+/// Reads every layer and puts them together; no project is trusted.
 pub fn load(inputs: &Inputs) -> Loaded {
+    load_project(inputs, &Project::find(&inputs.directory, &inputs.environment), &Trust::Not)
+}
+
+/// The same with a project whose files were read before, and that may be trusted: then its `[sandbox]` is taken as it
+/// stands.
+pub fn load_project(inputs: &Inputs, files: &Project, trusted: &Trust) -> Loaded {
     let mut reader = Reader { environment: &inputs.environment, errors: Vec::new() };
     let user_file = inputs.environment.user_file();
-    let project_file = project_file(&inputs.directory, user_file.as_deref());
 
     let recorded =
         record_file(&inputs.environment).map(|path| reader.file(&path, Role::Recorded)).unwrap_or_default();
     let user = user_file.as_deref().map(|path| reader.user_file(path)).unwrap_or_default();
-    let project = project_file.as_deref().map(|path| reader.file(path, Role::Project)).unwrap_or_default();
+    let project = files.settings.as_ref().map(|file| reader.project(file)).unwrap_or_default();
     let environment = reader.variables();
     let flags = reader.flags(&inputs.flags);
     let mut errors = reader.errors;
@@ -118,6 +124,7 @@ pub fn load(inputs: &Inputs) -> Loaded {
         .into_iter()
         .filter(|given| match trust::judge(given.key, &given.value, &own) {
             Ok(()) => true,
+            Err(_) if given.key.section == SANDBOX && trusted.given() => true,
             Err(why) => {
                 refusals.push(Refusal {
                     origin: given.origin.clone(),
@@ -126,6 +133,10 @@ pub fn load(inputs: &Inputs) -> Loaded {
                     why,
                     user_file: user_file.as_deref().unwrap_or(Path::new("config.toml")).display().to_string(),
                     variable: given.key.variable(),
+                    otherwise: match &files.directory {
+                        Some(directory) if given.key.section == SANDBOX => trusted.otherwise(directory),
+                        _ => String::new(),
+                    },
                 });
                 false
             }
@@ -153,16 +164,19 @@ pub fn load(inputs: &Inputs) -> Loaded {
             *origin = given.origin;
         }
     }
+    let project_file = files.settings.as_ref().map(|file| file.path.clone());
     let mut loaded = Loaded { settings, refusals, errors, user_file, project_file, origins };
     confine(&mut loaded);
     loaded
 }
 
 /// A workspace that a project named stays below the notebook's directory even for a user who allows
-/// workspaces outside: the project may have brought a link of that name.
+/// workspaces outside: the project may have brought a link of that name. A trusted project says itself that its
+/// workspace may lie outside.
 fn confine(loaded: &mut Loaded) {
     let named = loaded.origin("sandbox.workspace").clone();
-    if matches!(named, Origin::Project { .. }) && loaded.settings.sandbox.workspace_outside {
+    let allowed = matches!(loaded.origin("sandbox.workspace_outside"), Origin::Project { .. });
+    if matches!(named, Origin::Project { .. }) && loaded.settings.sandbox.workspace_outside && !allowed {
         loaded.settings.sandbox.workspace_outside = false;
         if let Some(n) = KEYS.iter().position(|key| key.full() == "sandbox.workspace_outside")
             && let Some(origin) = loaded.origins.get_mut(n)
@@ -170,16 +184,6 @@ fn confine(loaded: &mut Loaded) {
             *origin = named;
         }
     }
-}
-
-/// The nearest project file, unless it is the very file that the user named as their own.
-fn project_file(directory: &Path, user_file: Option<&Path>) -> Option<PathBuf> {
-    let found = file::find_above(directory, PROJECT_FILE)?;
-    let same = user_file.is_some_and(|user| match (user.canonicalize(), found.canonicalize()) {
-        (Ok(user), Ok(found)) => user == found,
-        _ => false,
-    });
-    (!same).then_some(found)
 }
 
 /// Reads the sources, gathering what is wrong with them.
@@ -202,15 +206,28 @@ impl Reader<'_> {
     }
 
     fn file(&mut self, path: &Path, role: Role) -> Vec<Given> {
-        let text = match file::read(path) {
-            Ok(Some(text)) => text,
-            Ok(None) => return Vec::new(),
-            Err(why) => {
-                self.errors.push(ConfigError::Unreadable { file: path.to_owned(), why });
-                return Vec::new();
-            }
-        };
-        let parsed = file::parse(&text);
+        match file::read(path) {
+            Ok(Some(text)) => self.text(&text, path, role),
+            Ok(None) => Vec::new(),
+            Err(why) => self.unreadable(path, why),
+        }
+    }
+
+    /// What was read of a project before.
+    fn project(&mut self, file: &ProjectFile) -> Vec<Given> {
+        match &file.text {
+            Ok(text) => self.text(text, &file.path, Role::Project),
+            Err(why) => self.unreadable(&file.path, why.clone()),
+        }
+    }
+
+    fn unreadable(&mut self, path: &Path, why: String) -> Vec<Given> {
+        self.errors.push(ConfigError::Unreadable { file: path.to_owned(), why });
+        Vec::new()
+    }
+
+    fn text(&mut self, text: &str, path: &Path, role: Role) -> Vec<Given> {
+        let parsed = file::parse(text);
         for (line, why) in parsed.syntax {
             self.errors.push(ConfigError::Syntax { origin: role.origin(path, line), why });
         }

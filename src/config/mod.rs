@@ -9,7 +9,9 @@
 //! | `value` | what kinds of value there are, their units, reading and showing them |
 //! | `file` | one TOML file to its entries, each with its line |
 //! | `origin` | where a value came from |
+//! | `project` | the files of a project, found and read once |
 //! | `trust` | what a project's file, which may come with a hostile notebook, is allowed to set |
+//! | `store` | what the user trusts, and the seal that trust is bound to |
 //! | `load` | the layers put together: [`load()`] |
 //! | `environment` | [`Environment`]: the process's variables, and what they mean, as plain data |
 //! | `record` | what `cellblock build` remembers for the kernels |
@@ -24,23 +26,33 @@ mod file;
 mod keys;
 mod load;
 mod origin;
+mod project;
 mod record;
 mod reference;
 mod secret;
 mod settings;
+mod store;
 mod trust;
 mod value;
 
 pub use environment::Environment;
 pub use error::{ConfigError, Refusal};
 pub use keys::{KEYS, Key, Project};
-pub use load::{Inputs, Loaded, load};
+pub use load::{Inputs, Loaded, load, load_project};
 pub use origin::Origin;
+pub use project::{Project as ProjectFiles, ProjectFile};
 pub use record::{RecordError, record};
 pub use reference::reference;
 pub use secret::Secret;
 pub use settings::{
-    DisplaySettings, DockerSettings, Flavor, LogSettings, ModelSettings, Network, SandboxSettings, Settings,
-    Updates,
+    AgentMode, AgentSettings, BudgetSettings, ConversationSettings, DisplaySettings, DockerSettings, Flavor,
+    Install, LogSettings, ModelSettings, Network, Replay, SandboxSettings, Settings, Status, Updates,
 };
+pub use store::{Matters, TrustError, Trusted, forget, remember, seal, standing, trusted};
+pub use trust::Trust;
 pub use value::{Kind, Value};
+
+pub(crate) use file::read as read_file;
+pub(crate) use keys::nearest;
+pub(crate) use origin::plain;
+pub(crate) use trust::judge;

@@ -9,7 +9,88 @@ use std::path::{Component, Path};
 
 use super::Settings;
 use super::keys::{Key, Project};
+use super::origin::plain;
 use super::value::Value;
+
+/// Whether the user trusts a project as it is now.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Trust {
+    /// No.
+    #[default]
+    Not,
+    /// Yes, since that day.
+    Given {
+        /// `2026-11-22`.
+        since: String,
+    },
+    /// It was trusted on that day, as it was then.
+    Changed {
+        /// `2026-11-22`.
+        since: String,
+    },
+    /// It was trusted, and it can't be told whether it is still the same.
+    Unclear {
+        /// Why.
+        why: String,
+    },
+}
+
+impl std::fmt::Display for Trust {
+    /// As the end of "the project is ...".
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Trust::Not => f.write_str("not trusted"),
+            Trust::Given { since } => write!(f, "trusted, since {}", plain(since)),
+            Trust::Changed { since } => {
+                write!(f, "not trusted any more: it has changed since you trusted it on {}", plain(since))
+            }
+            Trust::Unclear { why } => write!(f, "not trusted: {}", plain(why)),
+        }
+    }
+}
+
+impl Trust {
+    /// Whether it is trusted.
+    pub fn given(&self) -> bool {
+        matches!(self, Trust::Given { .. })
+    }
+
+    /// How to allow what a project's settings ask for, as the end of a sentence.
+    pub(crate) fn otherwise(&self, directory: &Path) -> String {
+        let command = format!("`cellblock trust {}`", plain(&directory.to_string_lossy()));
+        match self {
+            Trust::Not | Trust::Given { .. } => format!("; or trust the whole project: {command}"),
+            Trust::Changed { since } => format!(
+                "; the project has changed since you trusted it on {}: {command} trusts it as it is now",
+                plain(since)
+            ),
+            Trust::Unclear { why } => {
+                format!("; whether the project is still what you trusted can't be told: {}", plain(why))
+            }
+        }
+    }
+
+    /// What to do to have what a project in that directory asks for, as a sentence.
+    pub fn remedy(&self, directory: &Path) -> String {
+        let command = format!("`cellblock trust {}`", plain(&directory.to_string_lossy()));
+        match self {
+            Trust::Not | Trust::Given { .. } => {
+                format!("Read what the project brings, then allow it with {command}")
+            }
+            Trust::Changed { since } => format!(
+                "The project has changed since you trusted it on {}: look at what changed, then allow it again with \
+                 {command}",
+                plain(since)
+            ),
+            Trust::Unclear { why } => {
+                format!(
+                    "You trusted the project, but whether it is still the same can't be told: {}",
+                    plain(why)
+                )
+            }
+        }
+    }
+}
 
 /// Whether a project may set this; why not otherwise. `own` are the settings that the user would have
 /// without the project's file.

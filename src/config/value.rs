@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::settings::{Network, Updates};
+use super::settings::{AgentMode, Install, Network, Replay, Status, Updates};
 use super::{Environment, Secret};
 
 const KIB: u64 = 1 << 10;
@@ -346,6 +346,10 @@ macro_rules! choice {
 }
 
 choice!(Network { "none" => None, "bridge" => Bridge });
+choice!(Status { "quiet" => Quiet, "normal" => Normal, "verbose" => Verbose });
+choice!(Install { "ask" => Ask, "always" => Always, "never" => Never });
+choice!(Replay { "off" => Off, "record" => Record, "replay" => Replay, "auto" => Auto });
+choice!(AgentMode { "default" => Standard, "ask" => Ask, "confirm" => Confirm, "auto" => Auto });
 choice!(Updates { "auto" => Auto, "always" => Always, "never" => Never });
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 //!
 //! Positions are Unicode code points of the cell's text, as in the Jupyter protocol.
 
+use serde_json::{Value, json};
+
 use super::execute::Engine;
 use super::magics::{self, Argument};
 use super::{Completeness, Completions};
@@ -16,7 +18,11 @@ pub(super) async fn complete(engine: &Engine, code: &str, cursor: usize) -> Comp
     let end = cursor.min(code.chars().count());
     match locate(code, cursor, engine.dialect(), &engine.words) {
         Place::Code { language, source, cursor, cell_cursor } if language == LIVE => {
-            in_cell(engine.sandbox.complete(&source, cursor).await, cursor, cell_cursor)
+            let found = in_cell(engine.sandbox.complete(&source, cursor).await, cursor, cell_cursor);
+            match (engine.dialect(), ours(code, end)) {
+                (Dialect::Python, Some(ours)) => join(ours, found),
+                _ => found,
+            }
         }
         Place::Magic { sigil, prefix, start, .. } => {
             let names: Vec<&str> = if sigil == "%%" {
@@ -35,11 +41,54 @@ pub(super) async fn complete(engine: &Engine, code: &str, cursor: usize) -> Comp
                 let names = engine.chat.known_names();
                 matching(names.iter().map(String::as_str), &prefix, start, end)
             }
-            None => nothing(end),
+            Some(Argument::Container) => {
+                let containers = engine.sandbox.registry().containers();
+                matching(containers.iter().map(|container| container.name.as_str()), &prefix, start, end)
+            }
+            Some(Argument::Free) | None => nothing(end),
         },
         Place::Language { prefix, start } => matching(engine.words.language_names(), &prefix, start, end),
         Place::Code { .. } | Place::Prose => nothing(end),
     }
+}
+
+/// What of ours is being typed where the rest is `IPython`'s: `%cb` and `%%chat`, at a cell's head.
+fn ours(code: &str, cursor: usize) -> Option<Completions> {
+    let before: String = code.chars().take(cursor).collect();
+    let typed = before.trim_start();
+    // The head ends with the first line that is not ours.
+    let line = typed.lines().last().unwrap_or_default();
+    let head = typed.lines().all(|line| line.trim().is_empty() || line.starts_with('%'));
+    if !head || !line.starts_with('%') || typed.ends_with('\n') {
+        return None;
+    }
+    let matches: Vec<String> = ["%cb", "%%chat"]
+        .into_iter()
+        .filter(|name| {
+            name.starts_with(line) && (line.starts_with("%%") || !name.starts_with("%%") || line == "%")
+        })
+        .map(str::to_owned)
+        .collect();
+    let start = cursor - line.chars().count();
+    (!matches.is_empty()).then_some(Completions { matches, start, end: cursor, ..Completions::default() })
+}
+
+/// Ours first, when both replace the same text.
+fn join(ours: Completions, mut found: Completions) -> Completions {
+    if found.matches.is_empty() {
+        return ours;
+    }
+    if (found.start, found.end) == (ours.start, ours.end) {
+        // Front ends pair matches and types by their places.
+        if let Some(Value::Array(types)) = found.metadata.get_mut("_jupyter_types_experimental") {
+            let ours = ours.matches.iter().map(|name| {
+                json!({ "start": found.start, "end": found.end, "text": name, "type": "magic", "signature": "" })
+            });
+            types.splice(0..0, ours);
+        }
+        found.matches.splice(0..0, ours.matches);
+    }
+    found
 }
 
 pub(super) async fn inspect(engine: &Engine, code: &str, cursor: usize, detail: u8) -> Option<Bundle> {
@@ -47,10 +96,10 @@ pub(super) async fn inspect(engine: &Engine, code: &str, cursor: usize, detail: 
         Place::Code { language, source, cursor, .. } if language == LIVE => {
             engine.sandbox.inspect(&source, cursor, detail).await
         }
-        Place::Magic { sigil, name, .. } if sigil != "%%" => about_magic(engine.flavor, &name),
+        Place::Magic { sigil, name, .. } if sigil != "%%" => about_magic(engine.dialect(), &name),
         Place::Magic { name, .. } => about_cell_magic(engine.flavor, &name),
         Place::Argument { magic, .. } => {
-            about_magic(engine.flavor, &magic).or_else(|| about_cell_magic(engine.flavor, &magic))
+            about_magic(engine.dialect(), &magic).or_else(|| about_cell_magic(engine.flavor, &magic))
         }
         Place::Code { .. } | Place::Language { .. } | Place::Prose => None,
     }
@@ -87,9 +136,9 @@ fn ends_with_blank_line(code: &str) -> bool {
         || code.ends_with("\n\n")
 }
 
-fn about_magic(flavor: Flavor, name: &str) -> Option<Bundle> {
+fn about_magic(dialect: Dialect, name: &str) -> Option<Bundle> {
     let magic = magics::find(name)?;
-    Some(Bundle::text(format!("{}{} {}\n\n{}.", magics::prefix(flavor), magic.name, magic.usage, magic.help)))
+    Some(Bundle::text(format!("{}{} {}\n\n{}.", dialect.sigil(), magic.name, magic.usage, magic.help)))
 }
 
 fn about_cell_magic(flavor: Flavor, name: &str) -> Option<Bundle> {
@@ -133,6 +182,18 @@ mod tests {
         let found = Completions { matches: vec!["upper".into()], start: 4, end: 7, ..Completions::default() };
         let placed = in_cell(found, 7, 21);
         assert_eq!((placed.start, placed.end), (18, 21));
+    }
+
+    #[test]
+    fn ours_are_offered_only_at_the_head_of_a_cell() {
+        let offered = |code: &str| ours(code, code.chars().count()).map(|found| (found.matches, found.start));
+        let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        assert_eq!(offered("%"), Some((owned(&["%cb", "%%chat"]), 0)));
+        assert_eq!(offered("\n%c"), Some((owned(&["%cb"]), 1)));
+        assert_eq!(offered("%cb model x\n%%c"), Some((owned(&["%%chat"]), 12)));
+        for nothing in ["", "%ca", "x = 5 %", "x = 1\n%c", "%c\n", "%matplotlib"] {
+            assert_eq!(offered(nothing), None, "{nothing:?}");
+        }
     }
 
     #[test]

@@ -1,22 +1,28 @@
 //! One cell, from its text to its outcome.
 //!
-//! The order is always the same: what the kernel has to say, the magics at the head, the blocks of code until
-//! one fails, and then, when there is prose, the model with the code and what came of it.
+//! The order is always the same: what the kernel has to say, the magics at the head, the blocks of code that
+//! are to run, until one fails, and then, when there is prose, the model with the code and what came of it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::BoxFuture;
-use serde_json::{Map, Value, json};
+use serde_json::Map;
 use tokio_util::sync::CancellationToken;
 
+use super::block::{self, Given, Task};
+use super::fence::Wishes;
+use super::intent;
 use super::{
-    Completeness, Completions, Execute, Interpreter, LanguageInfo, Outcome, assist, language, magics,
+    Completeness, Completions, Execute, HistoryEntry, HistoryQuery, Interpreter, LanguageInfo, Outcome,
+    agent, asking, assist, language, magics,
 };
-use crate::cell::{self, Block, Cell, Dialect, Vocabulary};
-use crate::chat::{Chat, Place, Ran, Turn};
-use crate::config::{Flavor, SandboxSettings};
-use crate::event::{Ask, Bundle, Ending, Event, EventSender, Failure, Notice};
-use crate::sandbox::{Run, RunEnd, Sandbox, policy};
+use crate::cell::{self, Block, Dialect, Vocabulary};
+use crate::chat::{Chat, Place, Ran};
+use crate::config::{AgentSettings, Flavor, Install, Status};
+use crate::event::{Ask, Bundle, Event, EventSender, Failure, Notice};
+use crate::sandbox::{ExecutionLog, Sandbox};
 
 /// The kernel's engine: one sandbox, one conversation.
 pub struct Engine {
@@ -24,11 +30,30 @@ pub struct Engine {
     pub(super) sandbox: Sandbox,
     pub(super) chat: Chat,
     pub(super) words: Vocabulary,
-    limits: SandboxSettings,
+    pub(super) habits: Habits,
+    /// What questions to come are asked with.
+    pub(super) asking: asking::State,
     /// What the settings refused or warned of; said with the first cell.
     warnings: Mutex<Vec<String>>,
     /// Settings that can't be used at all: every cell fails with this until they are mended.
     broken: Option<String>,
+    /// What was said or decided once for all cells to come.
+    memory: Mutex<Memory>,
+    /// What was decided about the model's calls.
+    agent: Mutex<agent::Memory>,
+    /// Which blocks of a cell run.
+    pub(super) intent: intent::Memory,
+}
+
+/// What was said or decided once for all cells to come; containers by name.
+#[derive(Debug, Default)]
+struct Memory {
+    /// Containers whose first use has been.
+    used: BTreeSet<String>,
+    /// Containers in which everything runs without another confirmation.
+    always: BTreeSet<String>,
+    /// Packages that the user has agreed to, each with its container.
+    packages: BTreeSet<String>,
 }
 
 /// What the engine is built from.
@@ -39,13 +64,38 @@ pub struct Parts {
     pub sandbox: Sandbox,
     /// Who answers prose.
     pub chat: Chat,
-    /// The limits that blocks may tighten.
-    pub limits: SandboxSettings,
     /// To be said with the first cell.
     pub warnings: Vec<String>,
     /// Settings that can't be used: what is wrong with them.
     pub broken: Option<String>,
+    /// How it behaves.
+    pub habits: Habits,
 }
+
+/// How an engine behaves, where users may choose.
+#[derive(Debug, Clone)]
+pub struct Habits {
+    /// How much is said about each block.
+    pub status: Status,
+    /// What the model may do.
+    pub agent: AgentSettings,
+    /// Whether the model comments the outcome of cells without prose.
+    pub explain: bool,
+    /// Whether packages may be added.
+    pub install: Install,
+    /// Whether the notebook's directory is trusted.
+    pub trusted: bool,
+    /// The notebook's directory, which magics about files stay in.
+    pub directory: PathBuf,
+    /// Whether a line under each of the model's turns says what it cost.
+    pub footer: bool,
+    /// Where runs are recorded.
+    pub log: Option<ExecutionLog>,
+}
+
+/// What the model is asked about a cell without prose.
+const EXPLAIN: &str = "Explain in a few sentences what this code did and what its output means. If it failed, say \
+                       why and how to mend it.";
 
 /// What a cell is run with.
 #[derive(Clone, Copy)]
@@ -53,6 +103,8 @@ pub(super) struct Surroundings<'a> {
     pub(super) events: &'a EventSender,
     pub(super) ask: &'a Arc<dyn Ask>,
     pub(super) cancel: &'a CancellationToken,
+    /// The front end's identity of the cell, when it sends one.
+    pub(super) cell: Option<&'a str>,
 }
 
 impl Engine {
@@ -71,10 +123,45 @@ impl Engine {
             sandbox: parts.sandbox,
             chat: parts.chat,
             words,
-            limits: parts.limits,
+            habits: parts.habits,
+            asking: asking::State::default(),
             warnings: Mutex::new(parts.warnings),
             broken: parts.broken,
+            memory: Mutex::default(),
+            agent: Mutex::default(),
+            intent: intent::Memory::default(),
         }
+    }
+
+    pub(super) fn agent_memory(&self) -> MutexGuard<'_, agent::Memory> {
+        self.agent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this is the first use of a container.
+    pub(super) fn first_use(&self, container: &str) -> bool {
+        self.memory().used.insert(container.to_owned())
+    }
+
+    /// Whether the user wants no more questions about a container's runs.
+    pub(super) fn always(&self, container: &str) -> bool {
+        self.memory().always.contains(container)
+    }
+
+    /// Whether the user has agreed to these packages before.
+    pub(super) fn agreed(&self, packages: &str) -> bool {
+        self.memory().packages.contains(packages)
+    }
+
+    pub(super) fn remember_agreed(&self, packages: String) {
+        self.memory().packages.insert(packages);
+    }
+
+    pub(super) fn remember_always(&self, container: &str) {
+        self.memory().always.insert(container.to_owned());
     }
 
     /// How this kernelspec's cells are read.
@@ -94,23 +181,60 @@ impl Engine {
         for warning in warnings {
             send(around.events, Event::Notice(Notice::warning(warning))).await;
         }
-        let cell = match cell::parse(&request.code, self.dialect(), &self.words) {
+        let ours = magics::packages::rewritten(&request.code, self.dialect().sigil());
+        let code = ours.as_deref().unwrap_or(&request.code);
+        let cell = match cell::parse(code, self.dialect(), &self.words) {
             Ok(cell) => cell,
             Err(error) => {
                 return self.fail(around.events, Failure::new("CellError", error.to_string())).await;
             }
         };
+        if !request.silent {
+            self.asking.begins(request.count, &request.code);
+        }
         for directive in &cell.directives {
             if let Err(failure) = magics::run(self, directive, around).await {
                 return self.fail(around.events, failure).await;
             }
         }
+        let options = match self.options(&cell) {
+            Ok(options) => options,
+            Err(failure) => return self.fail(around.events, failure).await,
+        };
+        let intended = self.intended(&cell);
+        let tasks = match self.tasks(&cell, |block| intended.runs(block)) {
+            Ok(tasks) => tasks,
+            Err(failure) => return self.fail(around.events, failure).await,
+        };
+        for unknown in block::unknown_words(code, &tasks) {
+            send(around.events, Event::Notice(Notice::warning(unknown))).await;
+        }
         let mut outcome = Outcome::default();
-        let place = self.chat.begin(request.cell_id.as_deref());
-        self.run_blocks(request, &cell, &place, around, &mut outcome).await;
+        outcome.metadata.extend(intended.metadata().map(|said| ("cellblock_intent".to_owned(), said)));
+        if let Some(text) = intended.notice().filter(|_| !request.silent) {
+            send(around.events, Event::Notice(Notice::info(text))).await;
+        }
+        let place = self.chat.begin(request.cell_id.as_deref(), &request.code);
+        self.run_blocks(request, &tasks, &place, around, &mut outcome).await;
         let interrupted = outcome.failure.is_some() && around.cancel.is_cancelled();
-        if cell.has_prose() && !interrupted {
-            self.ask_model(&cell, &place, around, &mut outcome).await;
+        let explain =
+            tasks.iter().any(|task| task.wishes.explain) || (self.habits.explain && !tasks.is_empty());
+        if !interrupted && cell.has_prose() {
+            let failure = match self.question(&cell, options, around).await {
+                Ok(question) => self.converse(&question, request, &place, around, &mut outcome).await,
+                Err(failure) => Some(failure),
+            };
+            if let Some(failure) = failure {
+                send(around.events, Event::Error(failure.clone())).await;
+                outcome.failure.get_or_insert(failure);
+            }
+        } else if !interrupted && explain && !request.silent {
+            // A remark that nobody can make is no failure of the code.
+            let question = asking::about(EXPLAIN);
+            if let Some(failure) = self.converse(&question, request, &place, around, &mut outcome).await {
+                let text = format!("The model can't explain this: {}", failure.evalue);
+                send(around.events, Event::Notice(Notice::warning(text))).await;
+            }
         }
         outcome
     }
@@ -119,26 +243,26 @@ impl Engine {
     async fn run_blocks(
         &self,
         request: &Execute,
-        cell: &Cell,
+        tasks: &[Task<'_>],
         place: &Place,
         around: Surroundings<'_>,
         outcome: &mut Outcome,
     ) {
-        let blocks: Vec<&Block> = cell.blocks().collect();
         // The cap on output is the cell's, not each block's.
         let mut shown = 0;
-        let expressions_of = blocks.iter().rposition(|block| block.language == "python");
-        for (index, block) in blocks.iter().enumerate() {
-            let wanted =
+        let expressions_of = tasks.iter().rposition(|task| task.block.language == "python");
+        for (index, task) in tasks.iter().enumerate() {
+            let expressions =
                 if expressions_of == Some(index) { request.user_expressions.clone() } else { Map::new() };
-            let Some(end) = self.run_block(request, block, (wanted, shown), around, outcome).await else {
-                return;
-            };
+            let given = Given { expressions, shown };
+            let Some(end) = self.run_block(request, task, given, around, outcome).await else { return };
             shown = end.shown;
             let failed = end.failure.is_some();
             if !request.silent {
-                let (language, source) = (block.language.clone(), block.source.clone());
-                self.chat.record_run(place, Ran { language, source, outcome: end.transcript, failed });
+                let (language, source) = (task.block.language.clone(), task.block.source.clone());
+                let images = block::pictures(&end);
+                self.chat
+                    .record_run(place, Ran { language, source, outcome: end.transcript, failed, images });
             }
             if failed {
                 return;
@@ -146,85 +270,23 @@ impl Engine {
         }
         // Front ends may ask for expressions alone, with no code at all.
         if expressions_of.is_none() && !request.user_expressions.is_empty() {
-            let empty =
-                Block { language: "python".into(), source: String::new(), line: 1, attributes: Vec::new() };
+            let block =
+                &Block { language: "python".into(), source: String::new(), line: 1, attributes: Vec::new() };
             let quiet = Execute { silent: true, store_history: false, ..request.clone() };
-            self.run_block(&quiet, &empty, (request.user_expressions.clone(), shown), around, outcome).await;
+            let task = Task { block, wishes: Wishes::default(), preferred: Vec::new() };
+            let given = Given { expressions: request.user_expressions.clone(), shown };
+            self.run_block(&quiet, &task, given, around, outcome).await;
         }
     }
 
-    /// Runs one block and takes its end into the cell's outcome; `None` when it was not allowed to start.
-    async fn run_block(
-        &self,
-        request: &Execute,
-        block: &Block,
-        (user_expressions, shown): (Map<String, Value>, u64),
-        around: Surroundings<'_>,
-        outcome: &mut Outcome,
-    ) -> Option<RunEnd> {
-        let run = Run {
-            count: request.count,
-            line: block.line,
-            silent: request.silent,
-            store_history: request.store_history,
-            user_expressions,
-            shown,
-            ..Run::new(&block.language, &block.source)
-        };
-        let approved = block_timeout(block).and_then(|timeout| {
-            policy::approve(Run { timeout, ..run }, &self.limits).map_err(|e| e.to_string())
-        });
-        let approved = match approved {
-            Ok(approved) => approved,
-            Err(refusal) => {
-                *outcome = self.fail(around.events, Failure::new("Refused", refusal)).await;
-                return None;
-            }
-        };
-        let end =
-            self.sandbox.run(approved, around.events, Arc::clone(around.ask), around.cancel.clone()).await;
-        outcome.failure.clone_from(&end.failure);
-        outcome.payload.extend(end.payload.iter().cloned());
-        outcome.user_expressions.extend(end.user_expressions.clone());
-        let figures = json!({
-            "language": block.language,
-            "duration_ms": u64::try_from(end.duration.as_millis()).unwrap_or(u64::MAX),
-            "exit_code": end.exit_code,
-        });
-        if let Value::Array(runs) = outcome.metadata.entry("cellblock_runs").or_insert_with(|| json!([])) {
-            runs.push(figures);
+    /// What there is to say about where dialogues are kept.
+    async fn say_remarks(&self, around: Surroundings<'_>) {
+        for remark in self.chat.remarks() {
+            send(around.events, Event::Notice(Notice::warning(remark))).await;
         }
-        Some(end)
     }
 
-    /// Asks the model, which sees the whole cell and what its code did. A failure of the code stays the cell's.
-    async fn ask_model(&self, cell: &Cell, place: &Place, around: Surroundings<'_>, outcome: &mut Outcome) {
-        let context = self.sandbox.describe();
-        let turn = Turn { place, prompt: &cell.prompt, context: &context };
-        let failure = match self.chat.ask(turn, around.events, around.cancel.clone()).await {
-            Ok(reply) => {
-                if let Some(model) = reply.model {
-                    outcome.metadata.insert("cellblock_model".into(), Value::String(model));
-                }
-                match reply.ending {
-                    Ending::Complete => return,
-                    Ending::Interrupted if reply.text.is_empty() => {
-                        Failure::new("KeyboardInterrupt", "the model was interrupted before it said anything")
-                    }
-                    Ending::Interrupted => Failure::new(
-                        "KeyboardInterrupt",
-                        "the reply was interrupted; what the model had said stays",
-                    ),
-                    Ending::Cut(why) => Failure::new("ReplyCut", why),
-                }
-            }
-            Err(error) => error.failure(),
-        };
-        send(around.events, Event::Error(failure.clone())).await;
-        outcome.failure.get_or_insert(failure);
-    }
-
-    async fn fail(&self, events: &EventSender, failure: Failure) -> Outcome {
+    pub(super) async fn fail(&self, events: &EventSender, failure: Failure) -> Outcome {
         send(events, Event::Error(failure.clone())).await;
         Outcome { failure: Some(failure), ..Outcome::default() }
     }
@@ -234,30 +296,6 @@ impl Engine {
 pub(super) async fn send(events: &EventSender, event: Event) {
     if events.send(event).await.is_err() {
         tracing::debug!("the surface is gone: an event was not shown");
-    }
-}
-
-/// The fence's own `timeout=SECONDS`.
-fn block_timeout(block: &Block) -> Result<Option<std::time::Duration>, String> {
-    let Some(text) = block.value("timeout") else {
-        if block.has("timeout") {
-            let line = block.line;
-            return Err(format!(
-                "the fence above line {line}: timeout needs a value in seconds, as timeout=10"
-            ));
-        }
-        return Ok(None);
-    };
-    match text.trim_end_matches('s').parse::<f64>() {
-        Ok(seconds) if seconds > 0.0 && seconds.is_finite() => {
-            std::time::Duration::try_from_secs_f64(seconds)
-                .map(Some)
-                .map_err(|e| format!("timeout={text}: {e}"))
-        }
-        _ => Err(format!(
-            "the fence above line {}: timeout={text} is not a number of seconds above 0",
-            block.line
-        )),
     }
 }
 
@@ -274,8 +312,12 @@ impl Interpreter for Engine {
         cancel: CancellationToken,
     ) -> BoxFuture<'_, Outcome> {
         Box::pin(async move {
-            let around = Surroundings { events: &events, ask: &ask, cancel: &cancel };
-            self.run_cell(&request, around).await
+            let cell = request.cell_id.as_deref();
+            let around = Surroundings { events: &events, ask: &ask, cancel: &cancel, cell };
+            self.say_remarks(around).await;
+            let outcome = self.run_cell(&request, around).await;
+            self.say_remarks(around).await;
+            outcome
         })
     }
 
@@ -289,6 +331,18 @@ impl Interpreter for Engine {
 
     fn is_complete<'a>(&'a self, code: &'a str) -> BoxFuture<'a, Completeness> {
         Box::pin(assist::is_complete(self, code))
+    }
+
+    fn remember(&self, line: u32, input: &str, output: Option<String>) {
+        self.chat.record_line(line, input.to_owned(), output);
+    }
+
+    fn history(&self, query: HistoryQuery) -> BoxFuture<'_, Option<Vec<HistoryEntry>>> {
+        Box::pin(self.chat.history(query))
+    }
+
+    fn keep(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.sandbox.keep_last())
     }
 
     fn shutdown(&self) -> BoxFuture<'_, ()> {

@@ -6,16 +6,34 @@
 //! | module | what |
 //! | --- | --- |
 //! | `execute` | [`Engine`]: one cell from its text to its outcome |
+//! | `block` | one block: what it asks for, whether it may run, what is said of it |
+//! | `asking` | from a cell to a question for the model |
+//! | `agent` | one turn of the dialogue: replies, calls of tools, what came of them |
+//! | `spending` | budgets, and the line under a turn that says what it cost |
+//! | `confirm` | questions to the user before something happens |
+//! | `status` | the quiet line about a block that runs |
+//! | `diagnose` | which limit a failure has to do with |
+//! | `intent` | which blocks of a cell run |
+//! | `fence` | what a fence's attributes ask for |
 //! | `magics` | the table of line magics; a new one is a row |
 //! | `assist` | completion, inspection, is-it-complete |
 //! | `language` | what `kernel_info` says about the language of the cells |
 
+mod agent;
+mod asking;
 mod assist;
+mod block;
+mod confirm;
+mod diagnose;
 mod execute;
+mod fence;
+mod intent;
 mod language;
 mod magics;
+mod spending;
+mod status;
 
-pub use execute::{Engine, Parts};
+pub use execute::{Engine, Habits, Parts};
 
 use std::sync::Arc;
 
@@ -25,6 +43,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::event::{Ask, Bundle, EventSender, Failure};
 
+pub use crate::chat::{HistoryAccess, HistoryEntry, HistoryQuery, glob};
 pub use crate::sandbox::{Completeness, Completions};
 
 /// One cell to execute, with what its front end said about it.
@@ -93,6 +112,19 @@ pub trait Interpreter: Send + Sync + 'static {
 
     /// Whether the code is ready to run.
     fn is_complete<'a>(&'a self, code: &'a str) -> BoxFuture<'a, Completeness>;
+
+    /// Keeps a cell that ran for histories: its execution count, its text, the text of its result.
+    fn remember(&self, _line: u32, _input: &str, _output: Option<String>) {}
+
+    /// The cells that are asked for, over all kernels of the same notebook, oldest first; `None`: only the surface knows.
+    fn history(&self, _query: HistoryQuery) -> BoxFuture<'_, Option<Vec<HistoryEntry>>> {
+        Box::pin(async { None })
+    }
+
+    /// The end is near, and in order: saves what is to be kept. Takes no time when there is nothing; bounded otherwise.
+    fn keep(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {})
+    }
 
     /// Ends everything: nothing remains of containers, processes and streams. Bounded by the caller.
     fn shutdown(&self) -> BoxFuture<'_, ()>;

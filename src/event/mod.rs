@@ -6,6 +6,7 @@
 pub mod ask;
 pub mod mime;
 pub mod terminal;
+pub mod words;
 
 use std::time::Duration;
 
@@ -126,6 +127,19 @@ pub enum Level {
     Info,
     /// Something the user must see: output capped, state lost, a setting refused.
     Warning,
+    /// Why something failed.
+    Error,
+}
+
+/// What becomes of a line that is updated in place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// It goes when it is over.
+    Passing,
+    /// The same, and it only says that time passes: nothing for surfaces that can't update in place.
+    Ticking,
+    /// Its last state, which stays.
+    Settled,
 }
 
 /// A remark by the kernel, as plain text (it may quote the guest: surfaces escape it).
@@ -135,6 +149,8 @@ pub struct Notice {
     pub level: Level,
     /// Notices with the same name replace each other in place; an empty text takes the line away.
     pub progress: Option<DisplayId>,
+    /// What becomes of a line with a name.
+    pub phase: Phase,
     /// What to tell the user; Markdown is not interpreted.
     pub text: String,
 }
@@ -142,17 +158,27 @@ pub struct Notice {
 impl Notice {
     /// A remark that stays.
     pub fn info(text: impl Into<String>) -> Self {
-        Notice { level: Level::Info, progress: None, text: text.into() }
+        Notice { level: Level::Info, progress: None, phase: Phase::Settled, text: text.into() }
     }
 
     /// A warning that stays.
     pub fn warning(text: impl Into<String>) -> Self {
-        Notice { level: Level::Warning, progress: None, text: text.into() }
+        Notice { level: Level::Warning, progress: None, phase: Phase::Settled, text: text.into() }
     }
 
     /// One state of a line that is updated in place; the empty text ends it.
     pub fn progress(id: &DisplayId, text: impl Into<String>) -> Self {
-        Notice { level: Level::Info, progress: Some(id.clone()), text: text.into() }
+        Notice { level: Level::Info, progress: Some(id.clone()), phase: Phase::Passing, text: text.into() }
+    }
+
+    /// One state of a line that only says that time passes; the empty text ends it.
+    pub fn ticking(id: &DisplayId, text: impl Into<String>) -> Self {
+        Notice { phase: Phase::Ticking, ..Notice::progress(id, text) }
+    }
+
+    /// The last state of a line, which stays where it is.
+    pub fn settled(id: &DisplayId, level: Level, text: impl Into<String>) -> Self {
+        Notice { level, phase: Phase::Settled, ..Notice::progress(id, text) }
     }
 }
 
@@ -207,8 +233,12 @@ pub enum Ending {
 pub struct Usage {
     /// Tokens read by the model, when the server said.
     pub input_tokens: Option<u64>,
+    /// Of them, tokens that the server had in a cache.
+    pub cached_tokens: Option<u64>,
     /// Tokens written by the model, when the server said.
     pub output_tokens: Option<u64>,
+    /// Of them, tokens of reasoning.
+    pub reasoning_tokens: Option<u64>,
     /// From sending the request to the last byte.
     pub duration: Duration,
     /// From sending the request to the first text.

@@ -293,6 +293,14 @@ fn colour(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(whole).ok()
 }
 
+/// Whether a character shows nothing itself: marks of direction, joiners, fillers, variation selectors, tags.
+pub fn is_invisible(c: char) -> bool {
+    matches!(u32::from(c),
+        0xad | 0x34f | 0x61c | 0x115f | 0x1160 | 0x17b4 | 0x17b5 | 0x180b..=0x180f | 0x200b..=0x200f
+        | 0x2028..=0x202e | 0x2060..=0x206f | 0x2800 | 0x3164 | 0xfe00..=0xfe0f | 0xfeff | 0xffa0 | 0xfff0..=0xfffb
+        | 0xe0000..=0xe0fff)
+}
+
 /// A whole text, filtered.
 pub fn filtered(text: &str) -> String {
     let mut filter = Filter::new();

@@ -32,12 +32,16 @@ pub(crate) struct Answers {
     /// How endings are remarked on.
     style: Style,
     open: Vec<Growing>,
+    /// That a reply ended early; left out when an error says so anyway.
+    early: Vec<Broadcast>,
 }
 
 /// One reply.
 #[derive(Debug)]
 struct Growing {
     id: DisplayId,
+    /// Where it is shown.
+    display: DisplayId,
     model: String,
     text: String,
     reasoning: String,
@@ -59,7 +63,7 @@ struct Line {
 impl Answers {
     /// No reply yet.
     pub(crate) fn new(updates: bool, style: Style) -> Self {
-        Answers { updates, style, open: Vec::new() }
+        Answers { updates, style, open: Vec::new(), early: Vec::new() }
     }
 
     /// Takes a part of a reply; returns what is to be shown now.
@@ -67,7 +71,7 @@ impl Answers {
         match answer {
             Answer::Start { id, model } => {
                 self.reply(&id, now).model = model;
-                Vec::new()
+                std::mem::take(&mut self.early)
             }
             Answer::Text { id, delta } => self.grow(&id, &delta, false, now),
             Answer::Reasoning { id, delta } => self.grow(&id, &delta, true, now),
@@ -93,7 +97,23 @@ impl Answers {
     pub(crate) fn finish(&mut self) -> Vec<Broadcast> {
         let cut = Ending::Cut("the run ended before the reply did".to_owned());
         let ids: Vec<_> = self.open.iter().map(|reply| reply.id.clone()).collect();
-        ids.iter().flat_map(|id| self.end(id, &cut, None)).collect()
+        let mut shown: Vec<_> = ids.iter().flat_map(|id| self.end(id, &cut, None)).collect();
+        shown.append(&mut self.early);
+        shown
+    }
+
+    /// An error was shown, which says how the reply before it ended.
+    pub(crate) fn failed(&mut self) {
+        self.early.clear();
+    }
+
+    /// The reply takes over a display that shows nothing any more.
+    pub(crate) fn adopt(&mut self, id: &DisplayId, display: DisplayId) {
+        if let Some(reply) = self.open.iter_mut().find(|reply| reply.id == *id)
+            && !reply.shown
+        {
+            (reply.display, reply.shown) = (display, true);
+        }
     }
 
     /// The reply of that name; made when it was never announced, so that no text is lost.
@@ -122,7 +142,7 @@ impl Answers {
     fn end(&mut self, id: &DisplayId, ending: &Ending, usage: Option<&Usage>) -> Vec<Broadcast> {
         let Some(place) = self.open.iter().position(|reply| reply.id == *id) else { return Vec::new() };
         let reply = self.open.remove(place);
-        let mut shown =
+        let shown =
             if self.updates { reply.last(ending, usage).into_iter().collect() } else { reply.line.finish() };
         let said = match ending {
             Ending::Complete => None,
@@ -132,7 +152,7 @@ impl Answers {
             }
         };
         if let Some(said) = said {
-            shown.extend(notice::remark(self.style, Level::Warning, &said));
+            self.early.extend(notice::remark(self.style, Level::Warning, &said));
         }
         shown
     }
@@ -141,6 +161,7 @@ impl Answers {
 impl Growing {
     fn new(id: DisplayId, now: Instant) -> Self {
         Growing {
+            display: id.clone(),
             id,
             model: String::new(),
             text: String::new(),
@@ -176,7 +197,7 @@ impl Growing {
         if let Some(own) = own {
             bundle = bundle.with_metadata("cellblock", own);
         }
-        let id = self.id.clone();
+        let id = self.display.clone();
         if std::mem::replace(&mut self.shown, true) {
             Broadcast::Update { bundle, id }
         } else {
@@ -288,6 +309,7 @@ mod tests {
             output_tokens: Some(34),
             duration: Duration::from_millis(1234),
             first_token: Some(Duration::from_millis(200)),
+            ..Usage::default()
         };
         Answer::End { id: id.clone(), ending, usage }
     }
@@ -409,6 +431,7 @@ mod tests {
                     (Answers::new(updates, style), Instant::now(), DisplayId::host());
                 let mut shown = answers.take(text(&id, "Half a sen"), now);
                 shown.extend(answers.take(end(&id, ending.clone()), now));
+                shown.extend(answers.finish());
                 let all = format!("{shown:?}");
                 assert!(all.contains("Half a sen") && all.contains(said), "{all}");
             }

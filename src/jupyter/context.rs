@@ -17,9 +17,9 @@ use crate::event::Failure;
 use super::Options;
 use super::broadcast::{Broadcast, State};
 use super::dispatch::Ticket;
-use super::history::History;
+use super::history::{self, History};
 use super::iopub::{Iopub, Parent};
-use super::messages::{ConnectReply, ExecuteRequest, Reply, Request, Unreadable, content};
+use super::messages::{ConnectReply, ExecuteRequest, HistoryRequest, Reply, Request, Unreadable, content};
 use super::sockets::{Channel, Outbound, Peer};
 use super::stdin::Stdin;
 use super::wire::Header;
@@ -96,6 +96,14 @@ impl Context {
     /// What was run before.
     pub(crate) fn history(&self) -> MutexGuard<'_, History> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers a `history_request`: the interpreter knows all kernels of the notebook, or else we know this one.
+    pub(crate) async fn find_history(&self, request: &HistoryRequest) -> Vec<Value> {
+        match self.interpreter.history(history::query(request)).await {
+            Some(found) => found.iter().map(|entry| history::row(entry, request.output())).collect(),
+            None => self.history().find(request),
+        }
     }
 
     /// Tells the loop that the running cell has failed, before anybody else hears of it: which cells

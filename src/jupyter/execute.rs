@@ -39,6 +39,10 @@ pub(crate) async fn execute(
         let input = Broadcast::ExecuteInput { code: request.code.clone(), count };
         context.iopub.post(&origin.parent(), input);
     }
+    if request.counts() {
+        // A kernel that is lost in this cell has still been asked for it.
+        context.interpreter.remember(count, &request.code, None);
+    }
     let manner = manner(context, &request, metadata, count);
     let (settle, settled) = mpsc::channel(1);
     let ask = Prompt {
@@ -72,7 +76,9 @@ pub(crate) async fn execute(
     }
 
     if request.counts() {
-        context.history().add(count, &request.code, presenter.into_result());
+        let result = presenter.into_result();
+        context.interpreter.remember(count, &request.code, result.clone());
+        context.history().add(count, &request.code, result);
     }
     let mut metadata = outcome.metadata;
     metadata

@@ -94,7 +94,7 @@ impl Context {
                 self.handle::<IsCompleteRequest, _>(origin, self.is_complete(request)).await;
             }
             Incoming::History(request) => {
-                let find = async { Ok(HistoryReply { history: self.history().find(&request) }) };
+                let find = async { Ok(HistoryReply { history: self.find_history(&request).await }) };
                 self.handle::<HistoryRequest, _>(origin, find).await;
             }
             Incoming::CommInfo(_) => {

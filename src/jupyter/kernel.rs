@@ -198,6 +198,7 @@ impl Kernel {
             self.step(Input::Arrived(job(message), Kind::Patient)).await;
         }
         let running = tokio::time::timeout(ENDING, self.finished()).await;
+        self.context.interpreter.keep().await;
         if tokio::time::timeout(DESTRUCTION, self.context.interpreter.shutdown()).await.is_err() {
             tracing::error!("not everything could be destroyed in time; what remains is left to the reaper");
         }

@@ -6,7 +6,13 @@
 //! | --- | --- | --- | --- |
 //! | warning | quiet display, warning colour | line on stderr | line on stderr |
 //! | info | quiet display | line on stderr | log only |
-//! | progress | one display, updated, emptied at its end | now and then a line on stderr | the same |
+//! | error | quiet display, red | line on stderr | line on stderr |
+//! | progress | one display for all of it, updated, emptied at its end | now and then a line on stderr | the same |
+//! | ticking | in the same display | nothing | nothing |
+//! | its last state, which stays | in the same display | line on stderr | by its level |
+//!
+//! A display that was emptied is taken over by what is shown next (more progress, a reply), so that no empty output
+//! stays in the notebook.
 //!
 //! Progress that is over before anybody could read it is not shown at all, so a sandbox that starts
 //! at once leaves no trace in a notebook. The texts may quote the guest: HTML is escaped and terminal
@@ -15,7 +21,7 @@
 use std::time::{Duration, Instant};
 
 use crate::event::terminal::Filter;
-use crate::event::{Bundle, DisplayId, Level, Notice, Stream};
+use crate::event::{Bundle, DisplayId, Level, Notice, Phase, Stream};
 
 use super::broadcast::Broadcast;
 
@@ -55,54 +61,94 @@ impl Style {
 pub(crate) struct Notices {
     style: Style,
     progress: Vec<Progress>,
+    /// The one display in which all progress is shown.
+    board: Option<Board>,
 }
 
+/// One line of progress.
 #[derive(Debug)]
 struct Progress {
     id: DisplayId,
     text: String,
+    /// What was last shown of it, as a line.
     shown: Option<String>,
+    due: Instant,
+}
+
+/// A display that is updated. When it is empty it can be taken over by what is shown next.
+#[derive(Debug)]
+struct Board {
+    id: DisplayId,
+    shown: String,
     due: Instant,
 }
 
 impl Notices {
     /// Nothing was said yet.
     pub(crate) fn new(style: Style) -> Self {
-        Notices { style, progress: Vec::new() }
+        Notices { style, progress: Vec::new(), board: None }
     }
 
     /// Takes a remark; returns what is to be shown now.
     pub(crate) fn take(&mut self, notice: Notice, now: Instant) -> Vec<Broadcast> {
-        let Notice { level, progress, text } = notice;
-        match progress {
-            Some(id) if text.is_empty() => self.end(&id),
-            Some(id) => self.progress(id, text, now),
-            None => remark(self.style, level, &text).into_iter().collect(),
+        let Notice { level, progress, phase, text } = notice;
+        match (progress, phase) {
+            (None, _) => {
+                self.passed();
+                remark(self.style, level, &text).into_iter().collect()
+            }
+            (Some(id), Phase::Settled) => self.settle(&id, level, &text),
+            (Some(id), _) if text.is_empty() => self.end(&id, now),
+            // Lines that can't be replaced would only repeat the time.
+            (Some(_), Phase::Ticking) if self.style != Style::InPlace => Vec::new(),
+            (Some(id), Phase::Passing | Phase::Ticking) => self.line(id, text, now),
         }
     }
 
     /// When [`Notices::tick`] has something to show.
     pub(crate) fn due(&self) -> Option<Instant> {
-        self.progress.iter().filter(|line| line.pending()).map(|line| line.due).min()
+        let lines = self.progress.iter();
+        match self.style {
+            Style::Lines | Style::DropIn => lines.filter(|line| line.pending()).map(|line| line.due).min(),
+            Style::InPlace => {
+                let shown = self.board.as_ref().map_or("", |board| board.shown.as_str());
+                let change = lines.clone().map(|line| line.due).min()?;
+                let whole = lines.map(|line| line.text.as_str()).collect::<Vec<_>>().join("\n");
+                (whole != shown).then(|| self.board.as_ref().map_or(change, |board| board.due.max(change)))
+            }
+        }
     }
 
     /// Shows what has become due.
     pub(crate) fn tick(&mut self, now: Instant) -> Vec<Broadcast> {
+        if self.style == Style::InPlace {
+            return self.refresh(now).into_iter().collect();
+        }
         let style = self.style;
         self.progress
             .iter_mut()
             .filter(|line| line.pending() && line.due <= now)
-            .map(|line| line.show(style, now))
+            .map(|progress| progress.show(style, now))
             .collect()
     }
 
     /// The run is over: no progress stays.
     pub(crate) fn finish(&mut self) -> Vec<Broadcast> {
-        let style = self.style;
-        self.progress.drain(..).filter_map(|line| line.end(style)).collect()
+        self.progress.clear();
+        self.emptied().into_iter().collect()
     }
 
-    fn progress(&mut self, id: DisplayId, text: String, now: Instant) -> Vec<Broadcast> {
+    /// Something else was shown: an empty display stands before it now, and is no place for what comes.
+    pub(crate) fn passed(&mut self) {
+        self.board.take_if(|board| board.shown.is_empty());
+    }
+
+    /// A display that shows nothing any more, for what is shown next.
+    pub(crate) fn take_free(&mut self) -> Option<DisplayId> {
+        self.board.take_if(|board| board.shown.is_empty()).map(|board| board.id)
+    }
+
+    fn line(&mut self, id: DisplayId, text: String, now: Instant) -> Vec<Broadcast> {
         match self.progress.iter_mut().find(|line| line.id == id) {
             Some(line) => line.text = text,
             None => self.progress.push(Progress { id, text, shown: None, due: now + self.style.patience() }),
@@ -110,9 +156,48 @@ impl Notices {
         self.tick(now)
     }
 
-    fn end(&mut self, id: &DisplayId) -> Vec<Broadcast> {
-        let Some(place) = self.progress.iter().position(|line| line.id == *id) else { return Vec::new() };
-        self.progress.remove(place).end(self.style).into_iter().collect()
+    fn end(&mut self, id: &DisplayId, now: Instant) -> Vec<Broadcast> {
+        self.progress.retain(|line| line.id != *id);
+        let shown = if self.progress.is_empty() { self.emptied() } else { self.refresh(now) };
+        shown.into_iter().collect()
+    }
+
+    fn settle(&mut self, id: &DisplayId, level: Level, text: &str) -> Vec<Broadcast> {
+        self.progress.retain(|line| line.id != *id);
+        match self.board.take() {
+            Some(board) => vec![Broadcast::Update { bundle: html(text, level), id: board.id }],
+            None => remark(self.style, level, text).into_iter().collect(),
+        }
+    }
+
+    /// Brings the display up to date, not too often.
+    fn refresh(&mut self, now: Instant) -> Option<Broadcast> {
+        if self.style != Style::InPlace {
+            return None;
+        }
+        let lines = self.progress.iter().filter(|line| line.due <= now);
+        let text = lines.map(|line| line.text.as_str()).collect::<Vec<_>>().join("\n");
+        let due = now + self.style.interval();
+        match &mut self.board {
+            _ if text.is_empty() => None,
+            Some(board) if board.shown == text || board.due > now => None,
+            Some(board) => {
+                (board.shown, board.due) = (text, due);
+                Some(Broadcast::Update { bundle: html(&board.shown, Level::Info), id: board.id.clone() })
+            }
+            None => {
+                let (bundle, id) = (html(&text, Level::Info), DisplayId::host());
+                self.board = Some(Board { id: id.clone(), shown: text, due });
+                Some(Broadcast::Display { bundle, id: Some(id) })
+            }
+        }
+    }
+
+    /// Takes the text away where that is possible.
+    fn emptied(&mut self) -> Option<Broadcast> {
+        let board = self.board.as_mut().filter(|board| !board.shown.is_empty())?;
+        board.shown.clear();
+        Some(Broadcast::Update { bundle: Bundle::trusted_html("", ""), id: board.id.clone() })
     }
 }
 
@@ -122,27 +207,9 @@ impl Progress {
     }
 
     fn show(&mut self, style: Style, now: Instant) -> Broadcast {
-        let first = self.shown.is_none();
         self.shown = Some(self.text.clone());
         self.due = now + style.interval();
-        match style {
-            Style::Lines | Style::DropIn => line(&self.text),
-            Style::InPlace => {
-                let bundle = html(&self.text, Level::Info);
-                let id = self.id.clone();
-                if first {
-                    Broadcast::Display { bundle, id: Some(id) }
-                } else {
-                    Broadcast::Update { bundle, id }
-                }
-            }
-        }
-    }
-
-    /// Takes it away where that is possible.
-    fn end(self, style: Style) -> Option<Broadcast> {
-        (style == Style::InPlace && self.shown.is_some())
-            .then(|| Broadcast::Update { bundle: Bundle::trusted_html("", ""), id: self.id })
+        line(&self.text)
     }
 }
 
@@ -173,6 +240,7 @@ fn html(text: &str, level: Level) -> Bundle {
     let colour = match level {
         Level::Info => "var(--jp-ui-font-color2, gray)",
         Level::Warning => "var(--jp-warn-color0, #b25000)",
+        Level::Error => "var(--jp-error-color1, #d32f2f)",
     };
     let text = text.trim_end();
     let html = format!("<div style=\"color: {colour}; white-space: pre-wrap\">{}</div>", escape(text));
@@ -260,6 +328,47 @@ mod tests {
         assert_eq!(notices.tick(now), []);
         assert_eq!(notices.tick(now + Duration::from_secs(2)).len(), 1);
         assert_eq!(notices.due(), None);
+    }
+
+    #[test]
+    fn the_last_state_stays_in_the_display_in_which_time_passed() {
+        let (mut notices, now, id) = (Notices::new(Style::InPlace), Instant::now(), DisplayId::host());
+        let other = DisplayId::host();
+        notices.take(Notice::progress(&other, "pulling"), now);
+        notices.take(Notice::ticking(&id, "0 s"), now);
+        let later = now + Duration::from_secs(1);
+        let shown = notices.tick(later);
+        let [Broadcast::Display { id: Some(board), bundle }] = shown.as_slice() else { panic!("{shown:?}") };
+        assert_eq!(bundle.data()["text/plain"], "pulling\n0 s", "one display for all");
+        notices.take(Notice::progress(&other, ""), later + STEP);
+        let shown = notices.take(Notice::settled(&id, Level::Error, "exit 1"), later + STEP);
+        let [Broadcast::Update { id, bundle }] = shown.as_slice() else { panic!("{shown:?}") };
+        assert!(id == board && bundle.data()["text/plain"] == "exit 1");
+        assert_eq!((notices.finish(), notices.due()), (Vec::new(), None));
+    }
+
+    #[test]
+    fn time_that_passes_is_nothing_for_lines_but_the_end_is() {
+        let (mut notices, now, id) = (Notices::new(Style::Lines), Instant::now(), DisplayId::host());
+        assert_eq!(notices.take(Notice::ticking(&id, "9 s"), now), []);
+        assert_eq!(notices.tick(now + Duration::from_mins(1)), []);
+        let shown = notices.take(Notice::settled(&id, Level::Info, "10 s"), now);
+        assert_eq!(shown, [Broadcast::text(Stream::Stderr, "10 s\n")]);
+    }
+
+    #[test]
+    fn an_emptied_display_is_taken_over_unless_something_stands_behind_it() {
+        for something in [false, true] {
+            let (mut notices, now, id) = (Notices::new(Style::InPlace), Instant::now(), DisplayId::host());
+            notices.take(Notice::progress(&id, "loading"), now);
+            assert_eq!(notices.tick(now + Duration::from_secs(1)).len(), 1);
+            assert!(notices.take_free().is_none(), "it shows something");
+            notices.take(Notice::progress(&id, ""), now);
+            if something {
+                notices.passed();
+            }
+            assert_eq!(notices.take_free().is_none(), something);
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use crate::event::{Event, Failure};
+use crate::event::{Answer, Event, Failure};
 
 use super::answer::Answers;
 use super::broadcast::Broadcast;
@@ -49,6 +49,15 @@ impl Presenter {
 
     /// Takes what happened; returns what is to be shown now.
     pub(crate) fn take(&mut self, event: Event, now: Instant) -> Vec<Broadcast> {
+        let of_notices = matches!(event, Event::Notice(_));
+        let shown = self.translate(event, now);
+        if !of_notices && !shown.is_empty() {
+            self.notices.passed();
+        }
+        shown
+    }
+
+    fn translate(&mut self, event: Event, now: Instant) -> Vec<Broadcast> {
         match event {
             Event::Stream { text, .. } if text.is_empty() => Vec::new(),
             Event::Stream { stream, text } => vec![Broadcast::Stream { stream, text }],
@@ -62,14 +71,24 @@ impl Presenter {
             }
             Event::Error(failure) => {
                 self.failed = true;
-                // Progress of what has just failed would stay behind the error for a moment.
-                let mut shown = self.notices.finish();
-                shown.push(Broadcast::Error(failure));
-                shown
+                self.answers.failed();
+                vec![Broadcast::Error(failure)]
             }
             Event::Clear { wait } => vec![Broadcast::Clear { wait }],
             Event::Notice(notice) => self.notices.take(notice, now),
-            Event::Answer(answer) => self.answers.take(answer, now),
+            Event::Answer(answer) => {
+                let started = match &answer {
+                    Answer::Start { id, .. } => Some(id.clone()),
+                    Answer::Text { .. } | Answer::Reasoning { .. } | Answer::End { .. } => None,
+                };
+                let shown = self.answers.take(answer, now);
+                if let Some(id) = started
+                    && let Some(free) = self.notices.take_free()
+                {
+                    self.answers.adopt(&id, free);
+                }
+                shown
+            }
         }
     }
 
@@ -87,6 +106,9 @@ impl Presenter {
 
     /// The run is over: shows what was held back, and its failure if nobody did.
     pub(crate) fn finish(&mut self, failure: Option<&Failure>) -> Vec<Broadcast> {
+        if failure.is_some() {
+            self.answers.failed();
+        }
         let mut shown = self.answers.finish();
         shown.extend(self.notices.finish());
         if let Some(failure) = failure

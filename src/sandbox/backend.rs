@@ -8,6 +8,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::event::EventSender;
 
+use super::definition::{Definition, Plan};
+use super::packages::Packages;
 use super::workspace::Workspace;
 
 /// The container's standard input: the host writes frames to it. To end it, call `shutdown`: dropping it
@@ -18,16 +20,40 @@ pub type GuestOutput = Box<dyn AsyncRead + Send + Unpin>;
 
 /// Starts containers.
 pub trait Backend: Send + Sync {
-    /// Starts one container with the given main process and hands it over.
+    /// Starts one container and hands it over.
     ///
     /// `progress` is told (as notices) what takes long: building or pulling the image.
     /// When the returned future is dropped or `cancel` fires, nothing remains.
     fn start(
         &self,
-        argv: Vec<String>,
+        plan: Plan,
         progress: Option<EventSender>,
         cancel: tokio_util::sync::CancellationToken,
     ) -> BoxFuture<'_, Result<Started, BackendError>>;
+
+    /// Makes the definition's image: when it is missing or has changed, or from its first step when `fresh`.
+    /// Returns the engine's id of it. When the future is dropped the work stops.
+    fn make(
+        &self,
+        definition: Arc<Definition>,
+        fresh: bool,
+        progress: Option<EventSender>,
+    ) -> BoxFuture<'_, Result<String, BackendError>>;
+
+    /// Makes an image with more packages: `base` (an id), or the definition's own image, and one layer. The
+    /// same packages on the same base are made once. Returns the id.
+    fn derive(
+        &self,
+        definition: Arc<Definition>,
+        base: Option<String>,
+        packages: Packages,
+        progress: Option<EventSender>,
+    ) -> BoxFuture<'_, Result<String, BackendError>>;
+
+    /// How many containers of other kernels use the session of that name in this notebook's directory.
+    fn others(&self, _session: &str) -> BoxFuture<'_, usize> {
+        Box::pin(std::future::ready(0))
+    }
 
     /// Removes everything this kernel has ever started; nothing starts any more afterwards.
     fn destroy_all(&self) -> BoxFuture<'_, ()>;
@@ -45,6 +71,19 @@ pub struct Started {
     pub notices: Vec<String>,
     /// The host's side of `/workspace`, for files that the kernel itself puts there.
     pub workspace: Option<Arc<Workspace>>,
+    /// The host's side of `/session` or `/work`.
+    pub place: Option<Arc<Workspace>>,
+    /// The engine's id of the image that runs.
+    pub image: String,
+}
+
+/// What a container uses now.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Usage {
+    /// Memory in bytes, without what the system could take back (page cache).
+    pub memory: u64,
+    /// CPUs' worth of time, over the last second or so.
+    pub cpus: f64,
 }
 
 /// A running container.
@@ -58,6 +97,23 @@ pub trait Container: Send + Sync {
     /// Such a kill need not end the container: asked when the Python session was lost or a process ended by
     /// `SIGKILL`. Waits a moment for the engine's word.
     fn out_of_memory(&self) -> BoxFuture<'_, Option<u64>>;
+
+    /// What it uses now; `None` when the engine can't say.
+    fn usage(&self) -> BoxFuture<'_, Option<Usage>>;
+
+    /// Keeps its root file system as an image, of which the id is returned. What lies in a tmpfs or a mount is
+    /// not in it.
+    fn commit(&self) -> BoxFuture<'_, Result<String, BackendError>>;
+
+    /// The engine's id of it, where it has one.
+    fn id(&self) -> Option<&str> {
+        None
+    }
+
+    /// Whether somebody has paused it.
+    fn paused(&self) -> BoxFuture<'_, bool> {
+        Box::pin(std::future::ready(false))
+    }
 
     /// The last that the main process wrote to its standard error (bounded, not sanitised).
     fn last_words(&self) -> String;

@@ -2,81 +2,150 @@
 //!
 //! May import `event` and `config`.
 
+use std::collections::BTreeSet;
+use std::fmt::Write;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Mutex, oneshot};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
-use crate::config::{Network, SandboxSettings};
-use crate::event::{Ask, Bundle, EventSender, Failure};
+use crate::config::Network;
+use crate::event::{Ask, Bundle, Event, EventSender, Failure, Notice};
 
 use super::backend::Backend;
+use super::checkpoint::Store;
+use super::definition::Definition;
 use super::language::{LANGUAGES, Language};
 use super::output::size;
-use super::policy::Approved;
+use super::policy::{self, Approved, PolicyError};
+use super::pool::Pool;
+use super::registry::Registry;
 use super::runner::Script;
-use super::session::{Job, Parts, RunJob, Session, State};
-use super::{Completeness, Completions, PythonInfo, Run, RunEnd};
+use super::session::{Job, RunJob, State};
+use super::turns::{Turn, Turns};
+use super::{Completeness, Completions, PythonInfo, Run, RunEnd, Texts};
 
-/// Jobs that may wait for the session.
-const QUEUE: usize = 64;
 /// `is_complete` is asked while somebody types.
 const IS_COMPLETE: Duration = Duration::from_millis(500);
 
-/// One container with a live Python session, and the queue before it.
+/// The containers of one kernel, and the queues before them.
 ///
-/// Starts nothing until it is asked to. When it is dropped the container goes too; [`Sandbox::shutdown`]
+/// Starts nothing until it is asked to. When it is dropped the containers go too; [`Sandbox::shutdown`]
 /// waits for that.
 pub struct Sandbox {
-    jobs: mpsc::Sender<Job>,
-    settings: SandboxSettings,
-    backend: Arc<dyn Backend>,
-    shutdown: CancellationToken,
-    actor: TaskTracker,
-    state: watch::Receiver<State>,
-    python: watch::Receiver<Option<PythonInfo>>,
+    pub(super) registry: Arc<Registry>,
+    pub(super) backend: Arc<dyn Backend>,
+    pub(super) pool: Pool,
+    pub(super) store: Option<Store>,
+    /// Containers that were looked after for what the last kernel kept.
+    pub(super) brought_back: Mutex<BTreeSet<String>>,
+    /// Blocks that wait for their turn.
+    pub(super) waiting: AtomicUsize,
+}
+
+/// One more that waits, as long as this lives.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn one_more(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Waiting(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Sandbox {
     /// A sandbox whose containers come from `backend`. Must be called inside a runtime.
-    pub fn new(settings: &SandboxSettings, backend: Arc<dyn Backend>) -> Self {
-        Self::build(settings, backend, Script::default(), true)
+    pub fn new(registry: Arc<Registry>, backend: Arc<dyn Backend>, turns: Turns) -> Self {
+        Self::build(registry, backend, turns, (Script::default(), true))
     }
 
     /// With other programs inside, and without insisting on PID 1: for tests of the defences.
     #[doc(hidden)]
-    pub fn unguarded(settings: &SandboxSettings, backend: Arc<dyn Backend>, script: Script) -> Self {
-        Self::build(settings, backend, script, false)
+    pub fn unguarded(registry: Arc<Registry>, backend: Arc<dyn Backend>, script: Script) -> Self {
+        Self::build(registry, backend, Turns::unlimited(), (script, false))
     }
 
-    fn build(settings: &SandboxSettings, backend: Arc<dyn Backend>, script: Script, guarded: bool) -> Self {
-        let (jobs, queue) = mpsc::channel(QUEUE);
-        let (state_told, state) = watch::channel(State::Cold);
-        let (python_told, python) = watch::channel(None);
-        let shutdown = CancellationToken::new();
-        let session = Session::new(Parts {
-            backend: Arc::clone(&backend),
-            settings: settings.clone(),
-            script,
-            guarded,
-            shutdown: shutdown.clone(),
-            state: state_told,
-            python: python_told,
-        });
-        let actor = TaskTracker::new();
-        actor.spawn(session.serve(queue));
-        actor.close();
-        Sandbox { jobs, settings: settings.clone(), backend, shutdown, actor, state, python }
-    }
-
-    /// Starts the container in the background.
-    pub fn warm(&self) {
-        if self.jobs.try_send(Job::Warm).is_err() {
-            tracing::debug!("the session is busy or over: nothing to warm");
+    fn build(
+        registry: Arc<Registry>,
+        backend: Arc<dyn Backend>,
+        turns: Turns,
+        inside: (Script, bool),
+    ) -> Self {
+        let pool = Pool::new(Arc::clone(&registry), Arc::clone(&backend), turns, inside);
+        Sandbox {
+            registry,
+            backend,
+            pool,
+            store: None,
+            brought_back: Mutex::default(),
+            waiting: AtomicUsize::new(0),
         }
+    }
+
+    /// The same, with a place for checkpoints.
+    pub fn with_checkpoints(mut self, store: Store) -> Self {
+        self.store = Some(store);
+        self
+    }
+
+    /// Which containers there are.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// Starts the default container in the background.
+    pub fn warm(&self) {
+        self.pool.warm();
+    }
+
+    /// Checks a run, and chooses its container: the one it must run in, else the first of those it prefers, the
+    /// one chosen by [`Sandbox::choose`], the default and all others that runs its language.
+    ///
+    /// # Errors
+    /// [`PolicyError`] says what is not allowed, and what is.
+    pub fn approve(&self, mut run: Run) -> Result<Approved<Run>, PolicyError> {
+        run.preferred.extend(self.pool.chosen());
+        policy::approve(run, &self.registry)
+    }
+
+    /// Prefers a container for all blocks to come; `None`: the default again.
+    ///
+    /// # Errors
+    /// When there is none of that name, or it can't be used.
+    pub fn choose(&self, name: Option<&str>) -> Result<(), PolicyError> {
+        if let Some(name) = name {
+            let definition = self.definition(name)?;
+            if let Some(why) = &definition.refused {
+                return Err(PolicyError::Refused { container: name.to_owned(), why: why.clone() });
+            }
+        }
+        self.pool.choose(name.map(str::to_owned));
+        Ok(())
+    }
+
+    /// The container that [`Sandbox::choose`] chose.
+    pub fn chosen(&self) -> Option<String> {
+        self.pool.chosen()
+    }
+
+    /// The container of that name.
+    ///
+    /// # Errors
+    /// When there is none; the error names those there are.
+    pub fn definition(&self, name: &str) -> Result<&Arc<Definition>, PolicyError> {
+        self.registry.find(name).ok_or_else(|| {
+            let known = self.registry.containers().iter().map(|c| c.name.clone()).collect();
+            PolicyError::UnknownContainer { name: name.to_owned(), known }
+        })
     }
 
     /// Runs one block. What it shows goes to `events`, a failure last; when `cancel` fires it is stopped
@@ -88,17 +157,55 @@ impl Sandbox {
         ask: Arc<dyn Ask>,
         cancel: CancellationToken,
     ) -> RunEnd {
-        let (run, language) = run.into_parts();
-        let (end, ended) = oneshot::channel();
         let shown = run.shown;
+        // A block that waits is a use of its container: it must not be stopped for being idle meanwhile.
+        let waits = self.pool.existing(&run.container().name).map(|slot| slot.busy());
+        let turn = match self.turn(events, &cancel).await {
+            Ok(turn) => turn,
+            Err(failure) => {
+                let _ = events.send(Event::Error(failure.clone())).await;
+                return RunEnd { failure: Some(failure), shown, ..RunEnd::default() };
+            }
+        };
+        drop(waits);
+        let (mut run, language, definition) = run.into_parts();
+        let (ephemeral, isolated) = (run.ephemeral, run.isolated);
+        if ephemeral || isolated {
+            // They are the user's session's.
+            run.texts = Texts::default();
+        }
+        if !ephemeral && !isolated {
+            self.bring_back(&definition, events, &cancel).await;
+        }
+        if let Err(failure) = self.with_packages(&definition, &run.packages, events, &cancel).await {
+            let _ = events.send(Event::Error(failure.clone())).await;
+            return RunEnd { failure: Some(failure), shown, ..RunEnd::default() };
+        }
+        let slot =
+            if ephemeral { self.pool.fresh(&definition) } else { self.pool.seat(&definition, isolated) };
+        let busy = slot.busy();
+        // One that lives for a single block takes nobody's place: turns bound how many of them there are.
+        if !ephemeral {
+            self.pool.make_room(&slot).await;
+        }
+        let (end, ended) = oneshot::channel();
         let job = RunJob { run, language, events: events.clone(), ask, cancel: cancel.clone(), end };
         let sent = tokio::select! {
-            sent = self.jobs.send(Job::Run(Box::new(job))) => sent.is_ok(),
+            sent = slot.jobs.send(Job::Run(Box::new(job))) => sent.is_ok(),
             () = cancel.cancelled() => false,
         };
         // A job in the queue is not abandoned: the session sees the cancellation when its turn comes, and at
         // once when it is running.
-        if sent && let Ok((end, mut outlet)) = ended.await {
+        let ended = if sent { ended.await.ok() } else { None };
+        drop((busy, turn));
+        if ephemeral {
+            slot.end();
+            // What was tightened for this block alone is no use to the next.
+            if let Some(definition) = self.registry.find(&definition.name) {
+                self.pool.refill(definition);
+            }
+        }
+        if let Some((end, mut outlet)) = ended {
             outlet.flush(events, &cancel).await;
             return end;
         }
@@ -107,8 +214,35 @@ impl Sandbox {
         } else {
             Failure::new("SandboxError", "the sandbox was shut down; restart the kernel to run code again")
         };
-        let _ = events.send(crate::event::Event::Error(failure.clone())).await;
+        let _ = events.send(Event::Error(failure.clone())).await;
         RunEnd { failure: Some(failure), shown, ..RunEnd::default() }
+    }
+
+    /// Waits until one more block may run.
+    async fn turn(&self, events: &EventSender, cancel: &CancellationToken) -> Result<Turn, Failure> {
+        let turns = self.pool.turns();
+        let broken = |e: std::io::Error| {
+            Failure::new(
+                "SandboxError",
+                format!("the files that count running blocks (max_concurrent) can't be used: {e}"),
+            )
+        };
+        if let Some(turn) = turns.take().map_err(broken)? {
+            return Ok(turn);
+        }
+        let count = turns.count().unwrap_or_default();
+        let blocks = if count == 1 { "block is" } else { "blocks are" };
+        let told = format!(
+            "{count} {blocks} running already, in this kernel and others (max_concurrent); this one waits for its turn."
+        );
+        let _ = events.send(Event::Notice(Notice::info(told))).await;
+        let _waiting = Waiting::one_more(&self.waiting);
+        tokio::select! {
+            turn = turns.wait() => turn.map_err(broken),
+            () = cancel.cancelled() => {
+                Err(Failure::new("KeyboardInterrupt", "interrupted before the code was run"))
+            }
+        }
     }
 
     /// Completes at `cursor` (code points) in the live Python session; empty while there is none.
@@ -152,21 +286,22 @@ impl Sandbox {
 
     /// What Python the sandbox has, once a session came up; never waits.
     pub fn python(&self) -> Option<PythonInfo> {
-        self.python.borrow().clone()
+        self.pool.python().and_then(|slot| slot.python.borrow().clone())
     }
 
-    /// A fresh Python session: variables and imports go, and everything that the old one started.
+    /// Fresh sessions in all containers: variables and imports go, and everything that the old ones started.
     pub async fn reset(&self) {
-        let (done, finished) = oneshot::channel();
-        if self.jobs.send(Job::Reset { done }).await.is_ok() {
-            let _ = finished.await;
+        for slot in self.pool.all() {
+            let (done, finished) = oneshot::channel();
+            if slot.jobs.send(Job::Reset { done }).await.is_ok() {
+                let _ = finished.await;
+            }
         }
     }
 
-    /// Ends everything: a run in progress, the container, whatever this kernel ever started.
+    /// Ends everything: runs in progress, the containers, whatever this kernel ever started.
     pub async fn shutdown(&self) {
-        self.shutdown.cancel();
-        self.actor.wait().await;
+        self.pool.close().await;
         self.backend.destroy_all().await;
     }
 
@@ -175,39 +310,49 @@ impl Sandbox {
         LANGUAGES
     }
 
-    /// What a model should know of the place where code runs.
+    /// What a model should know of the places where code runs.
     pub fn describe(&self) -> String {
-        let python = match self.python() {
-            Some(PythonInfo { version, ipython: Some(ipython) }) => {
-                format!("Python {version} with IPython {ipython}")
+        let mut text = String::from(
+            "Code runs in Linux containers. The working directory is /workspace, which the user sees too; \
+             everything else is read-only or temporary. Python keeps its variables from cell to cell.",
+        );
+        text.push_str(
+            " A fence chooses a container with `container=NAME`, and `ephemeral` in a fence runs it in a fresh one:",
+        );
+        for container in self.registry.containers() {
+            if container.refused.is_some() {
+                let _ = write!(text, "\n- {}: can't be used now.", container.name);
+                continue;
             }
-            Some(PythonInfo { version, .. }) => format!("Python {version}"),
-            None => "Python 3".into(),
-        };
-        let network = match self.settings.network {
-            Network::None => "There is no network.",
-            Network::Bridge => "There is a network.",
-        };
-        let time = self
-            .settings
-            .timeout
-            .map_or_else(String::new, |t| format!(" A block may run {} s.", t.as_secs()));
-        let languages: Vec<_> = LANGUAGES.iter().map(|l| l.name).collect();
-        format!(
-            "Code runs in a Linux container ({python}; languages: {}) with {} of memory. {network} The working directory \
-             is /workspace, which the user sees too; everything else is read-only or temporary. Python keeps its \
-             variables from cell to cell.{time}",
-            languages.join(", "),
-            size(self.settings.memory),
-        )
+            let network = match container.limits.network {
+                Network::None => "no network",
+                Network::Bridge => "a network",
+            };
+            let time = container
+                .limits
+                .timeout
+                .map_or_else(String::new, |t| format!(", {} s for a block", t.as_secs()));
+            let _ = write!(
+                text,
+                "\n- {}: {}; languages: {}; {} of memory, {network}{time}.",
+                container.name,
+                container.description,
+                container.languages.join(", "),
+                size(container.limits.memory),
+            );
+            if let Some(guide) = &container.guide {
+                let _ = write!(text, "\n  {}", guide.trim().replace('\n', "\n  "));
+            }
+        }
+        text
     }
 
     async fn request(&self, request: Value) -> Value {
-        if *self.state.borrow() == State::Cold {
+        let Some(slot) = self.pool.python().filter(|slot| slot.state() != State::Cold) else {
             return Value::Null;
-        }
+        };
         let (reply, answer) = oneshot::channel();
-        if self.jobs.send(Job::Request { request, reply }).await.is_err() {
+        if slot.jobs.send(Job::Request { request, reply }).await.is_err() {
             return Value::Null;
         }
         answer.await.unwrap_or(Value::Null)
@@ -216,6 +361,6 @@ impl Sandbox {
 
 impl Drop for Sandbox {
     fn drop(&mut self) {
-        self.shutdown.cancel();
+        self.pool.abandon();
     }
 }

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::event::{Bundle, DisplayId, Event, EventSender, Failure, Notice, Stream, terminal};
 
 use super::spill::{Shelf, Spill};
-use super::transcript::Transcript;
+use super::transcript::{Picture, Transcript};
 
 /// The most text in one event.
 const CHUNK: usize = 256 << 10;
@@ -281,14 +281,19 @@ impl Outlet {
         self.spill.as_mut().filter(|spill| spill.is_behind())
     }
 
-    /// The run is over: its failure comes last, after what the filters held back and a last remark, unless it
-    /// was already shown where it came.
-    pub(crate) async fn finish(&mut self, failure: Option<&Failure>) -> String {
+    /// The guest writes no more: what follows is about the run, and comes after all that it showed.
+    pub(crate) fn end_of_text(&mut self) {
         for stream in [Stream::Stdout, Stream::Stderr] {
             let text = self.filters[stream as usize].finish();
             self.text(stream, text);
         }
         self.release();
+    }
+
+    /// The run is over: its failure comes last, after what the filters held back and a last remark, unless it
+    /// was already shown where it came.
+    pub(crate) async fn finish(&mut self, failure: Option<&Failure>) -> String {
+        self.end_of_text();
         self.close_spill().await;
         if self.left_out > 0 {
             let cap = size(self.cap);
@@ -305,6 +310,11 @@ impl Outlet {
             self.pending.push_back(Event::Error(failure.clone()));
         }
         std::mem::take(&mut self.transcript).finish()
+    }
+
+    /// Pictures that it showed, for models that see.
+    pub(crate) fn take_pictures(&mut self) -> Vec<Picture> {
+        self.transcript.take_pictures()
     }
 
     /// Closes the file, and says what it could not take.

@@ -19,6 +19,13 @@ pub const LABEL_STARTED: &str = "cellblock.started";
 /// Boot and process-id name space in which the process id means something.
 pub const LABEL_HOST: &str = "cellblock.host";
 
+/// The name of the container's definition.
+pub const LABEL_CONTAINER: &str = "cellblock.container";
+/// The name of its session; empty when it runs one block.
+pub const LABEL_SESSION: &str = "cellblock.session";
+/// The notebook's directory.
+pub const LABEL_DIRECTORY: &str = "cellblock.directory";
+
 /// One kernel, as it is written on its containers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {

@@ -1,10 +1,11 @@
 //! Nothing stays when the kernel is killed: a small process of its own that outlives it.
 //!
-//! Imports `docker` and `owner`. A container whose kernel dies removes itself, because its input ends; but
+//! Imports `docker`, `owner` and `artifacts`. A container whose kernel dies removes itself, because its input ends; but
 //! not one that was created and not yet started. So before a kernel creates anything it starts a reaper
 //! (`cellblock reaper`, hidden), which is told over a pipe what is going on. When the pipe ends without
 //! `Order::Done`, the kernel is dead, and the reaper removes what carries the kernel's label until nothing
-//! is left. The pipe is the whole protocol: the system closes it whatever way the kernel dies.
+//! is left. Then, and also when the kernel ended in order, go the folders of its sessions and runs: a shutdown
+//! need not wait until all that a guest wrote is removed. The pipe is the whole protocol: the system closes it whatever way the kernel dies.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -18,6 +19,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::artifacts::Folder;
 use super::docker::Engine;
 use super::owner;
 
@@ -32,6 +34,12 @@ const QUIET: Duration = Duration::from_secs(2);
 /// The same when the kernel died while it waited for the engine to create a container: the engine goes on
 /// creating it, and it may appear late.
 const QUIET_PENDING: Duration = Duration::from_secs(15);
+/// How long a kernel that ends in order waits for the folders to be removed.
+const FAREWELL: Duration = Duration::from_millis(800);
+/// How long the removal of folders may take. A guest may have made millions of files.
+const REMOVAL: Duration = Duration::from_mins(2);
+/// How many folders are kept in mind before those that are gone are forgotten.
+const FOLDERS: usize = 64;
 /// How often to look.
 const PAUSE: Duration = Duration::from_millis(100);
 /// When to give up on an engine that does not answer; the sweep at the next start is left.
@@ -49,7 +57,9 @@ enum Order {
     Created(String),
     /// A directory to remove in the end.
     Directory(PathBuf),
-    /// Everything is gone: nothing to do.
+    /// A folder of a session or run that goes when its containers are gone, its artifacts excepted.
+    Folder(Folder),
+    /// Every container is gone: only the folders are left.
     Done,
 }
 
@@ -88,6 +98,7 @@ impl Reaper {
         kernel: &str,
         engine: &str,
         directories: &[PathBuf],
+        folders: &[Folder],
     ) -> std::io::Result<Reaper> {
         let mut child = Command::new(&program.path)
             .args(&program.arguments)
@@ -106,6 +117,9 @@ impl Reaper {
         reaper.tell(&Order::Guard { kernel: kernel.to_owned(), engine: engine.to_owned() }).await?;
         for directory in directories {
             reaper.tell(&Order::Directory(directory.clone())).await?;
+        }
+        for folder in folders {
+            reaper.folder(folder).await?;
         }
         // A test harness that stands in for the binary may print something first.
         let ready = async {
@@ -133,11 +147,16 @@ impl Reaper {
         self.tell(&Order::Created(name.to_owned())).await
     }
 
-    /// Everything is gone; waits for the reaper's end.
+    /// A folder that is about to be made.
+    pub(crate) async fn folder(&mut self, folder: &Folder) -> std::io::Result<()> {
+        self.tell(&Order::Folder(folder.clone())).await
+    }
+
+    /// Every container is gone; waits a moment for the reaper's end. It goes on alone when there is much to remove.
     pub(crate) async fn dismiss(mut self) -> std::io::Result<()> {
         self.tell(&Order::Done).await?;
         drop(self.orders);
-        self.child.wait().await.map(drop)
+        tokio::time::timeout(FAREWELL, self.child.wait()).await.map_or(Ok(()), |ended| ended.map(drop))
     }
 
     async fn tell(&mut self, order: &Order) -> std::io::Result<()> {
@@ -179,6 +198,7 @@ fn run(orders: impl Read) -> std::io::Result<()> {
     stdout.write_all(&[READY])?;
     stdout.flush()?;
     let (mut pending, mut directories) = (HashSet::new(), Vec::new());
+    let (mut folders, mut forget_at, mut done) = (Vec::<Folder>::new(), FOLDERS, false);
     while let Some(order) = next() {
         match order {
             Order::Creating(name) => {
@@ -188,15 +208,31 @@ fn run(orders: impl Read) -> std::io::Result<()> {
                 pending.remove(&name);
             }
             Order::Directory(path) => directories.push(path),
-            Order::Done => return Ok(()),
+            Order::Folder(folder) => {
+                folders.push(folder);
+                if folders.len() >= forget_at {
+                    Folder::forget_gone(&mut folders);
+                    forget_at = folders.len() + FOLDERS;
+                }
+            }
+            Order::Done => {
+                done = true;
+                break;
+            }
             Order::Guard { .. } => {}
         }
     }
-    for directory in directories {
-        let _ = std::fs::remove_dir_all(directory);
+    if !done {
+        for directory in directories {
+            let _ = std::fs::remove_dir_all(directory);
+        }
+        let quiet = if pending.is_empty() { QUIET } else { QUIET_PENDING };
+        runtime.block_on(clean(&engine, &owner::filter(&kernel), quiet));
     }
-    let quiet = if pending.is_empty() { QUIET } else { QUIET_PENDING };
-    runtime.block_on(clean(&engine, &owner::filter(&kernel), quiet));
+    let until = Instant::now() + REMOVAL;
+    for folder in folders {
+        let _ = folder.settle(until);
+    }
     Ok(())
 }
 

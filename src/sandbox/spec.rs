@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use crate::config::{Network, SandboxSettings};
 
+use super::definition::{Definition, Mount, Seccomp};
 use super::owner::Owner;
 
 /// What the names of our containers begin with.
@@ -39,7 +40,11 @@ pub struct Spec {
     pub user: Identity,
     /// The host directory behind [`WORKSPACE`].
     pub workspace: Option<PathBuf>,
-    /// Whether a host with `SELinux` must relabel the workspace so that containers may use it.
+    /// The folder of its session or run.
+    pub place: Option<Mount>,
+    /// Further directories of the host.
+    pub mounts: Vec<Mount>,
+    /// Whether a host with `SELinux` must relabel these two so that containers may use it.
     pub relabel: bool,
     /// Writable places in memory, with their options.
     pub tmpfs: Vec<(String, String)>,
@@ -59,10 +64,14 @@ pub struct Spec {
     pub runtime: Option<String>,
     /// Whether every capability is dropped.
     pub drop_capabilities: bool,
+    /// Those that are given all the same: never to code of a cell's.
+    pub add_capabilities: Vec<&'static str>,
     /// Whether setuid programs gain nothing.
     pub no_new_privileges: bool,
-    /// Whether the engine's default filter of system calls is in force.
+    /// Whether a filter of system calls is in force.
     pub seccomp: bool,
+    /// Which (JSON); `None`: the engine's default.
+    pub seccomp_profile: Option<String>,
     /// Whether the root file system is read-only.
     pub read_only: bool,
     /// Whether the engine removes the container when it ends.
@@ -131,6 +140,8 @@ impl Spec {
             ],
             user,
             workspace: None,
+            place: None,
+            mounts: Vec::new(),
             relabel: false,
             tmpfs: vec![
                 ("/tmp".to_owned(), format!("{writable},mode=1777")),
@@ -138,7 +149,7 @@ impl Spec {
             ],
             memory: Some(saturated(settings.memory)),
             nano_cpus: Some(nano(settings.cpus)),
-            pids: Some(settings.pids),
+            pids: Some(processes(settings)),
             ulimits: vec![
                 ("nofile".to_owned(), settings.open_files),
                 ("fsize".to_owned(), saturated(settings.file_size)),
@@ -148,11 +159,37 @@ impl Spec {
             network: settings.network,
             runtime: settings.runtime.clone(),
             drop_capabilities: true,
+            add_capabilities: Vec::new(),
             no_new_privileges: true,
             seccomp: true,
+            seccomp_profile: None,
             read_only: true,
             auto_remove: true,
         }
+    }
+
+    /// Changes what the definition says otherwise. Its mounts come with the directories of the host.
+    pub fn define(&mut self, definition: &Definition) {
+        self.read_only = definition.read_only;
+        if let Seccomp::Profile(profile) = &definition.seccomp {
+            self.seccomp_profile = Some(profile.clone());
+        }
+        for (name, value) in &definition.environment {
+            self.set_variable(name, value);
+        }
+    }
+
+    /// Sets a variable, in place of one of the same name.
+    pub fn set_variable(&mut self, name: &str, value: impl Into<String>) {
+        self.environment.retain(|(known, _)| known != name);
+        self.environment.push((name.to_owned(), value.into()));
+    }
+
+    /// A writable place in memory for the sandbox's user, of at most `size` bytes.
+    pub fn add_tmpfs(&mut self, path: &str, size: u64) {
+        let Identity { uid, gid } = self.user;
+        let options = format!("rw,nosuid,nodev,exec,size={size},mode=0700,uid={uid},gid={gid}");
+        self.tmpfs.push((path.to_owned(), options));
     }
 
     /// Puts a tmpfs over each volume that the image declares: the engine would make a disk volume without
@@ -160,7 +197,9 @@ impl Spec {
     pub fn cover_volumes<'a>(&mut self, volumes: impl IntoIterator<Item = &'a str>, size: u64) {
         for volume in volumes {
             let path = volume.trim_end_matches('/');
-            if path == WORKSPACE || path.is_empty() || self.tmpfs.iter().any(|(taken, _)| taken == path) {
+            let mounted = self.place.iter().chain(&self.mounts).any(|mount| mount.path == path);
+            let taken = self.tmpfs.iter().any(|(taken, _)| taken == path);
+            if path == WORKSPACE || path.is_empty() || mounted || taken {
                 continue;
             }
             self.tmpfs.push((path.to_owned(), format!("rw,nosuid,nodev,exec,size={size},mode=1777")));
@@ -176,6 +215,14 @@ fn saturated(value: u64) -> i64 {
 #[allow(clippy::cast_possible_truncation, reason = "float casts saturate, which is what is wanted")]
 fn nano(cpus: f64) -> i64 {
     (cpus * 1e9) as i64
+}
+
+/// gVisor's own processes and threads count as well, and it ends when it gets no more: each of the guest's costs it up
+/// to three.
+fn processes(settings: &SandboxSettings) -> i64 {
+    let gvisor =
+        settings.runtime.as_ref().is_some_and(|name| name.contains("runsc") || name.contains("gvisor"));
+    settings.pids.saturating_mul(if gvisor { 4 } else { 1 })
 }
 
 #[cfg(test)]

@@ -53,12 +53,26 @@ impl Ends {
     }
 }
 
+/// A picture that a run showed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Picture {
+    /// `image/png` or `image/jpeg`.
+    pub media_type: &'static str,
+    /// Its bytes in base64, without line breaks.
+    pub base64: String,
+}
+
+/// The most pictures of one run, and the largest one, in bytes of base64.
+const PICTURES: usize = 4;
+const PICTURE: usize = 2 << 20;
+
 /// Collects what one run shows.
 #[derive(Debug, Default)]
 pub(crate) struct Transcript {
     streams: [Ends; 2],
     results: String,
     errors: String,
+    pictures: Vec<Picture>,
 }
 
 impl Transcript {
@@ -70,6 +84,21 @@ impl Transcript {
         let text =
             bundle.data().get("text/plain").and_then(|v| v.as_str()).unwrap_or("(a display without text)");
         append(&mut self.results, text);
+        let picture = ["image/png", "image/jpeg"]
+            .into_iter()
+            .find_map(|kind| Some((kind, bundle.data().get(kind)?.as_str()?)));
+        if let Some((media_type, data)) = picture
+            && self.pictures.len() < PICTURES
+            && data.len() <= PICTURE
+        {
+            let base64 = data.split_ascii_whitespace().collect();
+            self.pictures.push(Picture { media_type, base64 });
+        }
+    }
+
+    /// The first pictures that it showed, for models that see.
+    pub(crate) fn take_pictures(&mut self) -> Vec<Picture> {
+        std::mem::take(&mut self.pictures)
     }
 
     pub(crate) fn error(&mut self, failure: &Failure) {
@@ -136,6 +165,25 @@ mod tests {
         let text = transcript.finish();
         assert!(text.starts_with("[stdout]\nline 0\n") && text.ends_with("line 19999\n"), "{text}");
         assert!(text.contains("bytes left out") && text.len() < HEAD + TAIL + 200);
+    }
+
+    #[test]
+    fn the_first_pictures_are_kept_as_long_as_they_are_not_too_large() {
+        let bundle = |kind: &str, data: String| {
+            let mut map = serde_json::Map::new();
+            map.insert(kind.to_owned(), data.into());
+            Bundle::sanitised(map, serde_json::Map::new())
+        };
+        let mut transcript = Transcript::default();
+        transcript.result(&bundle("image/png", "aGVs\nbG8=\n".to_owned()));
+        transcript.result(&bundle("image/png", "A".repeat(PICTURE + 4)));
+        transcript.result(&bundle("text/html", "<b>x</b>".to_owned()));
+        for _ in 0..10 {
+            transcript.result(&bundle("image/jpeg", "aGVsbG8=".to_owned()));
+        }
+        let pictures = transcript.take_pictures();
+        assert_eq!(pictures.len(), PICTURES);
+        assert_eq!(pictures[0], Picture { media_type: "image/png", base64: "aGVsbG8=".to_owned() });
     }
 
     #[test]

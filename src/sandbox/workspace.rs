@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{CWD, Gid, Mode, OFlags, Uid};
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid};
 
 use super::spec::Identity;
 
@@ -18,6 +18,8 @@ use super::spec::Identity;
 #[derive(Debug)]
 pub struct Workspace {
     path: PathBuf,
+    /// The notebook's directory: absolute, no links.
+    home: PathBuf,
     directory: OwnedFd,
     /// Whether it is the notebook's directory itself (or holds it).
     exposes_notebook: bool,
@@ -39,6 +41,17 @@ pub enum WorkspaceError {
         found: PathBuf,
         /// Where it has to be.
         directory: PathBuf,
+    },
+    /// A link on the way leads elsewhere in the notebook's directory.
+    #[error(
+        "the workspace {wanted} leads over a link to {found}; code in the sandbox would read and change files there. Remove \
+         the link or choose a folder; to allow it, set `sandbox.workspace_outside = true` in your own settings"
+    )]
+    Linked {
+        /// As it was set.
+        wanted: PathBuf,
+        /// Where it really is.
+        found: PathBuf,
     },
     /// It is not a directory.
     #[error(
@@ -92,6 +105,11 @@ impl Workspace {
         }
         let path = resolve(&target)?;
         check(&path)?;
+        // A link that stays inside leads to what the user keeps there: `.git/hooks`, the notebook itself. An
+        // absolute path is the user's own word: no project can set one.
+        if !outside && wanted.is_relative() && path != lexical(&home, wanted) {
+            return Err(WorkspaceError::Linked { wanted: wanted.to_owned(), found: path });
+        }
         if !path.is_dir() {
             return Err(WorkspaceError::NotADirectory(path));
         }
@@ -99,12 +117,41 @@ impl Workspace {
         let directory = rustix::fs::openat(CWD, &path, flags, Mode::empty())
             .map_err(|e| failed(&path, "opened", e.into()))?;
         let exposes_notebook = home.starts_with(&path);
-        Ok(Workspace { path, directory, exposes_notebook })
+        Ok(Workspace { path, home, directory, exposes_notebook })
+    }
+
+    /// The workspace `wanted` as [`Workspace::prepare`] finds it, when it is there; nothing is made.
+    pub fn find(directory: &Path, wanted: &Path, outside: bool) -> Option<Self> {
+        directory.join(wanted).is_dir().then(|| Self::prepare(directory, wanted, outside).ok()).flatten()
+    }
+
+    /// Opens a directory that is there already: one at an absolute path without links.
+    ///
+    /// # Errors
+    /// What the system says; a link on the way is one.
+    pub fn existing(path: &Path) -> io::Result<Self> {
+        let directory = open_unlinked(path)?;
+        Ok(Workspace { path: path.to_owned(), home: path.to_owned(), directory, exposes_notebook: false })
     }
 
     /// Where it really is: absolute, no links.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The notebook's directory: absolute, no links.
+    pub(crate) fn home(&self) -> &Path {
+        &self.home
+    }
+
+    /// Where it lies from the notebook's directory; `None` when it is outside.
+    pub(crate) fn relative(&self) -> Option<&Path> {
+        self.path.strip_prefix(&self.home).ok()
+    }
+
+    /// The directory itself.
+    pub(crate) fn directory(&self) -> &OwnedFd {
+        &self.directory
     }
 
     /// Whether the notebook itself lies in it, so that the sandbox can change the notebook.
@@ -130,6 +177,29 @@ impl Workspace {
             stat.st_uid,
             stat.st_gid
         )))
+    }
+
+    /// Makes a directory in it, which belongs to the sandbox's user when `user` names one. What is there already is
+    /// left as it is, whatever it is.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn adopt(&self, name: &str, user: Option<Identity>) -> io::Result<()> {
+        match rustix::fs::mkdirat(&self.directory, name, Mode::from_raw_mode(0o755)) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::EXIST) => return Ok(()),
+            Err(e) => return Err(e.into()),
+        }
+        let Some(user) = user else { return Ok(()) };
+        // A guest that owns this directory already may have put something else there since: nothing is given away
+        // that has anything in it, and through no link.
+        let made = open_directory(&self.directory, Path::new(name))?;
+        let empty = rustix::fs::Dir::read_from(&made)?
+            .all(|entry| entry.is_ok_and(|entry| matches!(entry.file_name().to_bytes(), b"." | b"..")));
+        if empty {
+            rustix::fs::fchown(&made, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)))?;
+        }
+        Ok(())
     }
 
     /// Whether the path still leads to the directory that was checked.
@@ -169,6 +239,61 @@ impl Workspace {
         let made = rustix::fs::openat(&parent, *file, flags, Mode::from_raw_mode(0o644))?;
         Ok(File::from(made))
     }
+
+    /// Opens a regular file below the workspace to read it, following no link at all, and never waiting.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a path that is not plain and for what is no regular file, and what the system says.
+    pub fn open_below(&self, path: impl AsRef<Path>) -> io::Result<File> {
+        let names = plain(path.as_ref())?;
+        let Some((file, parents)) = names.split_last() else { return Err(irregular()) };
+        let mut parent = self.directory.try_clone()?;
+        for name in parents {
+            parent = open_directory(&parent, name)?;
+        }
+        open_regular(&parent, file)
+    }
+
+    /// Opens a directory below the workspace, or (`path` empty) the workspace itself, following no link at all.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a path that is not plain, and what the system says.
+    pub(crate) fn directory_below(&self, path: impl AsRef<Path>) -> io::Result<OwnedFd> {
+        let mut directory = self.directory.try_clone()?;
+        for name in plain(path.as_ref())? {
+            directory = open_directory(&directory, name)?;
+        }
+        Ok(directory)
+    }
+}
+
+/// Opens a regular file to read it. What the guest puts in its place at the wrong moment (a FIFO, a device, a
+/// link, a file with a lease on it) is opened without waiting, at most, and then refused.
+pub fn open_regular(parent: &OwnedFd, name: &Path) -> io::Result<File> {
+    let is_file = |stat: &rustix::fs::Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    if !is_file(&rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?) {
+        return Err(irregular());
+    }
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(parent, name, flags, Mode::empty())?;
+    if is_file(&rustix::fs::fstat(&file)?) { Ok(File::from(file)) } else { Err(irregular()) }
+}
+
+fn irregular() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")
+}
+
+/// Opens a directory at a path without links: one on the way is an error.
+pub(crate) fn open_unlinked(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    #[cfg(target_os = "linux")]
+    match rustix::fs::openat2(CWD, path, flags, Mode::empty(), rustix::fs::ResolveFlags::NO_SYMLINKS) {
+        // Linux before 5.6, or a seccomp profile that does not know the call.
+        Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => {}
+        other => return Ok(other?),
+    }
+    let directory = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+    if path.canonicalize()? == path { Ok(directory) } else { Err(rustix::io::Errno::LOOP.into()) }
 }
 
 /// Opens a directory in `parent`, making it when it is missing.
@@ -180,7 +305,7 @@ fn enter(parent: &OwnedFd, name: &Path) -> io::Result<OwnedFd> {
 }
 
 /// One step down, over nothing but a real directory of the same mount.
-fn open_directory(parent: &OwnedFd, name: &Path) -> io::Result<OwnedFd> {
+pub(crate) fn open_directory(parent: &OwnedFd, name: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     #[cfg(target_os = "linux")]
     {
@@ -194,6 +319,21 @@ fn open_directory(parent: &OwnedFd, name: &Path) -> io::Result<OwnedFd> {
     }
     // One plain name and O_NOFOLLOW: this can't leave `parent` either.
     Ok(rustix::fs::openat(parent, name, flags, Mode::empty())?)
+}
+
+/// A path below a directory without looking at the file system.
+fn lexical(home: &Path, path: &Path) -> PathBuf {
+    let mut found = home.to_owned();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => {
+                found.pop();
+            }
+            Component::Normal(name) => found.push(name),
+            _ => {}
+        }
+    }
+    found
 }
 
 /// The names of a relative path that has nothing but names.

@@ -151,12 +151,21 @@ class Notebook:
 
     def run(self, timeout: float = PATIENCE) -> None:
         """Runs every cell and waits until the last has ended."""
+        self.start(timeout)
+        self.finished(2 * timeout)
+
+    def start(self, timeout: float = PATIENCE) -> None:
+        """Begins to run every cell."""
         page = self.page
         page.wait_for_function(
             "window.jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel?.status == 'idle'", timeout=timeout * 1000
         )
-        page.evaluate("window.jupyterapp.commands.execute('notebook:run-all-cells')")
-        page.wait_for_function(
+        # Not awaited: the command ends with the last cell, and a cell may wait for an answer.
+        page.evaluate("() => void window.jupyterapp.commands.execute('notebook:run-all-cells')")
+
+    def finished(self, timeout: float = PATIENCE) -> None:
+        """Waits until every cell has ended."""
+        self.page.wait_for_function(
             """() => {
                 const cells = window.jupyterapp.shell.currentWidget.content.model.cells;
                 const code = [...Array(cells.length).keys()].map(i => cells.get(i)).filter(c => c.type == 'code');

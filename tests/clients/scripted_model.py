@@ -1,8 +1,9 @@
 """A server that speaks `/v1/chat/completions` and answers by script, slowly when asked to.
 
 The last message of the request decides: "talk slowly" streams a word every 0.1 s for a minute, "count N for me"
-the numbers to N, "fail now" gives a 401, anything else the sentence in `ANSWER`. Requests are kept in `requests`; streams
-that the client left are counted in `left`.
+the numbers to N, "fail now" gives a 401, "please run CODE" a call of `run_code` with that Python when tools are offered,
+the result of a call "Done: ", anything else the sentence in `ANSWER`. Replies that were planned with `say` and `call` come
+before all that, one a request. Requests are kept in `requests`; streams that the client left are counted in `left`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ class ScriptedModel:
     def __enter__(self) -> ScriptedModel:
         self.requests: list[dict] = []
         self.left = 0
+        self.planned: list[tuple[list[dict], str]] = []
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
         self.server.script = self  # type: ignore[attr-defined]
@@ -29,6 +31,14 @@ class ScriptedModel:
     def __exit__(self, *_) -> None:
         self.server.shutdown()
         self.server.server_close()
+
+    def say(self, text: str) -> None:
+        """Plans a reply of words."""
+        self.planned.append((said(text), "stop"))
+
+    def call(self, tool: str, arguments: dict, before: str = "") -> None:
+        """Plans a reply that calls a tool, its arguments in pieces of a few characters as models send them."""
+        self.planned.append((called(tool, arguments, f"planned-{len(self.planned)}", before), "tool_calls"))
 
     @property
     def environment(self) -> dict[str, str]:
@@ -55,12 +65,23 @@ class Handler(BaseHTTPRequestHandler):
         if not self.path.endswith("/chat/completions"):
             self.json(404, {"error": {"message": f"nothing at {self.path}"}})
             return
+        if script.planned and request.get("stream"):
+            deltas, ending = script.planned.pop(0)
+            self.stream(request, deltas, 0.0, ending)
+            return
         asked = text_of(request["messages"][-1])
         if "fail now" in asked:
             self.json(401, {"error": {"message": "the key is wrong", "type": "invalid_request_error"}})
             return
         delay = 0.0
-        if "talk slowly" in asked.lower():
+        wanted = re.search(r"please run (.+)", asked, re.DOTALL)
+        if request["messages"][-1]["role"] == "tool":
+            pieces = ["Done: ", "the model ", "has seen it."]
+        elif wanted and request.get("tools") and request.get("stream"):
+            deltas = called("run_code", {"code": wanted[1], "language": "python"}, "call-1", "Let me see. ")
+            self.stream(request, deltas, delay, "tool_calls")
+            return
+        elif "talk slowly" in asked.lower():
             pieces, delay = [f"word{n} " for n in range(600)], 0.1
         elif counted := re.search(r"count (\d+) for me", asked):
             pieces = [f"{n} " for n in range(1, int(counted[1]) + 1)]
@@ -68,23 +89,23 @@ class Handler(BaseHTTPRequestHandler):
             pieces = [piece + " " for piece in ANSWER.split(" ")]
             pieces[-1] = pieces[-1].rstrip()
         if request.get("stream"):
-            self.stream(request, pieces, delay)
+            self.stream(request, [{"content": piece} for piece in pieces], delay)
         else:
             message = {"role": "assistant", "content": "".join(pieces)}
             self.json(200, self.frame(request, message=message, finish_reason="stop") | {"usage": usage(pieces)})
 
-    def stream(self, request: dict, pieces: list[str], delay: float) -> None:
+    def stream(self, request: dict, deltas: list[dict], delay: float, ending: str = "stop") -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         try:
             self.event(self.frame(request, delta={"role": "assistant", "content": ""}))
-            for piece in pieces:
-                self.event(self.frame(request, delta={"content": piece}))
+            for delta in deltas:
+                self.event(self.frame(request, delta=delta))
                 time.sleep(delay)
-            self.event(self.frame(request, delta={}, finish_reason="stop"))
-            self.event(self.frame(request) | {"choices": [], "usage": usage(pieces)})
+            self.event(self.frame(request, delta={}, finish_reason=ending))
+            self.event(self.frame(request) | {"choices": [], "usage": usage(deltas)})
             self.chunk(b"data: [DONE]\n\n")
             self.chunk(b"")
         except OSError:
@@ -114,10 +135,21 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
 
+def said(text: str) -> list[dict]:
+    return [{"content": word} for word in re.findall(r"\S*\s*", text) if word]
+
+
+def called(tool: str, arguments: dict, ident: str, before: str) -> list[dict]:
+    written = json.dumps(arguments)
+    call = {"index": 0, "id": ident, "type": "function", "function": {"name": tool, "arguments": ""}}
+    pieces = [{"index": 0, "function": {"arguments": written[at : at + 7]}} for at in range(0, len(written), 7)]
+    return said(before) + [{"tool_calls": [piece]} for piece in (call, *pieces)]
+
+
 def text_of(message: dict) -> str:
     content = message.get("content") or ""
     return content if isinstance(content, str) else " ".join(part.get("text", "") for part in content)
 
 
-def usage(pieces: list[str]) -> dict:
+def usage(pieces: list) -> dict:
     return {"prompt_tokens": 11, "completion_tokens": len(pieces), "total_tokens": 11 + len(pieces)}

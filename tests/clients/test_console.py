@@ -69,10 +69,10 @@ def enter(console: Terminal, *lines: str) -> None:
     """Types lines; the kernel decides (is_complete) when the cell is whole."""
     for line in lines:
         console.type(line)
-        time.sleep(0.2)
+        time.sleep(0.4)
         console.press("Enter")
         # The console asks the kernel whether the cell is complete before it takes the next line.
-        time.sleep(0.6)
+        time.sleep(1.2)
 
 
 def test_a_session_in_the_console(console, watch):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+
 import jupyter_kernel_test
 import pytest
 from harness import fence
@@ -9,7 +12,27 @@ from harness import fence
 pytestmark = pytest.mark.usefixtures("kernels")
 
 
-class PythonKernelTests(jupyter_kernel_test.KernelTests):
+class OwnHistory:
+    """With a history of its own: what kernels ran in this directory before is no part of the suite's expectations."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.before = os.environ.get("CELLBLOCK_CONVERSATION__FILE")
+        os.environ["CELLBLOCK_CONVERSATION__FILE"] = os.path.join(cls.folder.name, "conversations.sqlite")
+        super().setUpClass()
+
+    @classmethod
+    def tearDownClass(cls):
+        super().tearDownClass()
+        if cls.before is None:
+            del os.environ["CELLBLOCK_CONVERSATION__FILE"]
+        else:
+            os.environ["CELLBLOCK_CONVERSATION__FILE"] = cls.before
+        cls.folder.cleanup()
+
+
+class PythonKernelTests(OwnHistory, jupyter_kernel_test.KernelTests):
     """`cellblock-python`: what is asked of any Python kernel."""
 
     kernel_name = "cellblock-python"
@@ -47,7 +70,7 @@ class PythonKernelTests(jupyter_kernel_test.KernelTests):
     code_clear_output = "from IPython.display import clear_output; clear_output()"
 
 
-class MarkdownKernelTests(jupyter_kernel_test.KernelTests):
+class MarkdownKernelTests(OwnHistory, jupyter_kernel_test.KernelTests):
     """`cellblock`: cells are Markdown, so Python goes into fences."""
 
     kernel_name = "cellblock"

@@ -198,7 +198,7 @@ def test_displays_are_updated_and_cleared(kernels, tmp_path):
 
 
 def test_prose_is_answered_by_the_model(kernels, model, tmp_path):
-    book = notebook("What does bread need?", fence("print('code beside it')") + "\n\nNow explain what that printed.")
+    book = notebook("What does bread need?", fence("print('code beside it')") + "\n\nWhat does this print?")
     client_of(book, kernels.markdown, tmp_path).execute()
     assert model_text(book.cells[0]) == "Bread needs **flour**, water, salt and *time*: about 18 hours."
     assert "text/plain" in book.cells[0].outputs[-1].data

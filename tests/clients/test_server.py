@@ -165,7 +165,8 @@ def test_many_displays_pass_the_rate_limits_of_the_server(name, server):
     kernel = server.session(name)
     ran = kernel.run(python(name, "from IPython.display import display\nfor n in range(5000): display(n)\n'done'"))
     assert ran.result == "'done'"
-    assert ran.shown("text/plain") == [str(n) for n in range(5000)]
+    # A block of more than a second has a line about itself, wherever it comes.
+    assert [text for text in ran.shown("text/plain") if " in python · " not in text] == [str(n) for n in range(5000)]
 
 
 def test_updates_of_a_display_end_with_the_last(server):
@@ -190,7 +191,7 @@ def test_restart_and_interrupt_over_rest(name, server, watch):
     kernel = server.session(name)
     assert kernel.run(python(name, "x = 5\nx")).result == "5"
     running = kernel.send(python(name, "while True: pass"))
-    time.sleep(1)
+    time.sleep(4)
     server.ask("POST", f"kernels/{kernel.kernel}/interrupt")
     assert kernel.finish(running).error.startswith("KeyboardInterrupt")
     assert kernel.run(python(name, "x")).result == "5"
@@ -213,9 +214,11 @@ def test_a_reply_of_the_model_streams_into_the_notebook(server, model):
         ran = kernel.run("What does bread need?")
         assert ran.status == "ok", ran.reply
         assert ran.shown() == ["Bread needs **flour**, water, salt and *time*: about 18 hours."], str(ran)
-        displays = [m for m in ran.messages if m["msg_type"] == "display_data"]
-        assert len({m["content"]["transient"]["display_id"] for m in ran.messages if m["msg_type"].endswith("display_data")}) == 1
-        assert len(displays) == 1
+        # The line about what the turn cost is a display of its own, which nothing updates.
+        shown = [(m["msg_type"], m["content"].get("transient", {}).get("display_id")) for m in ran.messages]
+        growing = [(kind, name) for kind, name in shown if kind.endswith("display_data") and name]
+        assert len({name for _, name in growing}) == 1, shown
+        assert [kind for kind, _ in growing].count("display_data") == 1, shown
     finally:
         other.end()
 

@@ -3,66 +3,111 @@
 use std::sync::Arc;
 
 use cellblock::chat::{Chat, ProviderEnvironment};
-use cellblock::config::Flavor;
-use cellblock::engine::{Completeness, Engine, Execute, Interpreter, Outcome, Parts};
-use cellblock::event::{self, Answer, Event, Failure, Stream, ask::Nobody};
-use cellblock::sandbox::Sandbox;
+use cellblock::config::{Flavor, Install, Settings, Status};
+use cellblock::engine::{Completeness, Engine, Execute, Habits, Interpreter, Outcome, Parts};
+use cellblock::event::{self, Answer, Ask, Event, Failure, Stream, ask::Nobody};
+use cellblock::sandbox::checkpoint::Store;
 use cellblock::sandbox::docker::Docker;
+use cellblock::sandbox::{Registry, Sandbox, Turns};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use crate::chat_server::{Server, Step, answer, settings, streaming, text};
-use crate::containers::{PATIENCE, options};
+use crate::containers::{PATIENCE, options, sandbox_settings};
 
 /// A kernel's engine for one test.
-struct Kernel {
-    engine: Engine,
-    _directory: TempDir,
+pub(crate) struct Kernel {
+    pub(crate) engine: Engine,
+    pub(crate) directory: TempDir,
+    /// The label of its containers.
+    pub(crate) label: String,
 }
 
 impl Kernel {
-    fn new(flavor: Flavor, server: Option<&Server>) -> Self {
+    pub(crate) fn new(flavor: Flavor, server: Option<&Server>) -> Self {
         Self::with(flavor, server, |_| ())
     }
 
-    fn with(flavor: Flavor, server: Option<&Server>, change: impl FnOnce(&mut Parts)) -> Self {
+    pub(crate) fn with(flavor: Flavor, server: Option<&Server>, change: impl FnOnce(&mut Parts)) -> Self {
+        Self::of(flavor, server, Registry::builtin(&sandbox_settings()), Turns::unlimited(), change)
+    }
+
+    /// With other containers.
+    pub(crate) fn of(
+        flavor: Flavor,
+        server: Option<&Server>,
+        registry: Registry,
+        turns: Turns,
+        change: impl FnOnce(&mut Parts),
+    ) -> Self {
         let directory = TempDir::new().unwrap();
-        let docker = options(directory.path());
-        let limits = docker.settings.clone();
+        let docker = Docker::new(options(directory.path()));
+        let label = docker.owner().filter();
         // Nothing listens on port 1: without a server every question is refused at once.
         let address = server.map_or_else(|| "http://127.0.0.1:1/v1".to_owned(), Server::v1);
         let mut parts = Parts {
             flavor,
-            sandbox: Sandbox::new(&limits, Arc::new(Docker::new(docker))),
+            sandbox: Sandbox::new(Arc::new(registry), Arc::new(docker), turns)
+                .with_checkpoints(Store::new(directory.path().join(".kept"), 1 << 30)),
             chat: Chat::new(&settings(&address), ProviderEnvironment::default()),
-            limits,
             warnings: Vec::new(),
             broken: None,
+            habits: Habits {
+                status: Status::Normal,
+                agent: Settings::builtin(flavor).agent,
+                explain: false,
+                install: Install::Ask,
+                trusted: false,
+                directory: directory.path().to_owned(),
+                footer: false,
+                log: None,
+            },
         };
         change(&mut parts);
-        Kernel { engine: Engine::new(parts), _directory: directory }
+        Kernel { engine: Engine::new(parts), directory, label }
     }
 
-    async fn run(&self, code: &str) -> Ran {
+    pub(crate) async fn run(&self, code: &str) -> Ran {
         self.execute(Execute { code: code.to_owned(), count: 1, store_history: true, ..Execute::default() })
             .await
     }
 
-    async fn cell(&self, id: &str, code: &str) -> Ran {
+    /// As the cell of that number.
+    pub(crate) async fn numbered(&self, count: u32, code: &str) -> Ran {
+        let request = Execute { code: code.to_owned(), count, store_history: true, ..Execute::default() };
+        self.execute(request).await
+    }
+
+    pub(crate) async fn cell(&self, id: &str, code: &str) -> Ran {
         let (code, cell_id) = (code.to_owned(), Some(id.to_owned()));
         self.execute(Execute { code, cell_id, count: 1, store_history: true, ..Execute::default() }).await
     }
 
-    async fn execute(&self, request: Execute) -> Ran {
+    pub(crate) async fn execute(&self, request: Execute) -> Ran {
         self.until(request, |_| false).await
     }
 
     /// Interrupts once `stop` says so of what was shown last.
-    async fn until(&self, request: Execute, stop: impl Fn(&Event) -> bool) -> Ran {
+    pub(crate) async fn until(&self, request: Execute, stop: impl Fn(&Event) -> bool) -> Ran {
+        self.drive(request, Arc::new(Nobody), stop).await
+    }
+
+    /// With a user who answers.
+    pub(crate) async fn answered(&self, code: &str, ask: Arc<dyn Ask>) -> Ran {
+        let request = Execute { code: code.to_owned(), count: 1, store_history: true, ..Execute::default() };
+        self.drive(request, ask, |_| false).await
+    }
+
+    pub(crate) async fn drive(
+        &self,
+        request: Execute,
+        ask: Arc<dyn Ask>,
+        stop: impl Fn(&Event) -> bool,
+    ) -> Ran {
         let (sender, mut shown) = event::channel(4);
         let cancel = CancellationToken::new();
-        let running = self.engine.execute(request, sender, Arc::new(Nobody), cancel.clone());
+        let running = self.engine.execute(request, sender, ask, cancel.clone());
         let collecting = async {
             let mut all = Vec::new();
             while let Some(event) = shown.recv().await {
@@ -80,13 +125,13 @@ impl Kernel {
 }
 
 #[derive(Debug)]
-struct Ran {
-    outcome: Outcome,
-    events: Vec<Event>,
+pub(crate) struct Ran {
+    pub(crate) outcome: Outcome,
+    pub(crate) events: Vec<Event>,
 }
 
 impl Ran {
-    fn out(&self) -> String {
+    pub(crate) fn out(&self) -> String {
         let texts = self.events.iter().filter_map(|event| match event {
             Event::Stream { stream: Stream::Stdout, text } => Some(text.as_str()),
             _ => None,
@@ -94,7 +139,7 @@ impl Ran {
         texts.collect()
     }
 
-    fn answered(&self) -> String {
+    pub(crate) fn answered(&self) -> String {
         let deltas = self.events.iter().filter_map(|event| match event {
             Event::Answer(Answer::Text { delta, .. }) => Some(delta.as_str()),
             _ => None,
@@ -102,7 +147,7 @@ impl Ran {
         deltas.collect()
     }
 
-    fn displayed(&self) -> String {
+    pub(crate) fn displayed(&self) -> String {
         let bundles = self.events.iter().filter_map(|event| match event {
             Event::Display { bundle, .. } => bundle.data()["text/plain"].as_str(),
             _ => None,
@@ -110,7 +155,7 @@ impl Ran {
         bundles.collect()
     }
 
-    fn failure(&self) -> &Failure {
+    pub(crate) fn failure(&self) -> &Failure {
         let failure = self.outcome.failure.as_ref().expect("a failure");
         assert!(
             self.events.iter().any(|event| matches!(event, Event::Error(shown) if shown == failure)),
@@ -119,7 +164,16 @@ impl Ran {
         failure
     }
 
-    fn succeeded(self) -> Self {
+    /// What the kernel itself remarked.
+    pub(crate) fn remarks(&self) -> String {
+        let texts = self.events.iter().filter_map(|event| match event {
+            Event::Notice(notice) => Some(notice.text.as_str()),
+            _ => None,
+        });
+        texts.collect::<Vec<_>>().join("\n")
+    }
+
+    pub(crate) fn succeeded(self) -> Self {
         assert_eq!(self.outcome.failure, None, "{self:?}");
         self
     }
@@ -197,7 +251,7 @@ async fn running_a_cell_again_replaces_its_turn_and_a_deleted_cell_leaves_the_di
 async fn code_runs_without_any_model_and_only_the_prose_fails() {
     let kernel = Kernel::new(Flavor::Markdown, None);
     kernel.run("```python\nprint(1)\n```").await.succeeded();
-    let ran = kernel.run("Explain.\n\n```python\nprint(2)\n```").await;
+    let ran = kernel.run("Run it and explain.\n\n```python\nprint(2)\n```").await;
     assert_eq!(ran.out(), "2\n");
     let failure = ran.failure();
     assert!(failure.evalue.contains("127.0.0.1:1"), "the address is named: {failure:?}");
@@ -229,7 +283,7 @@ async fn an_interrupt_ends_a_reply_and_keeps_what_it_said() {
 async fn an_interrupt_in_the_code_means_that_the_model_is_not_asked() {
     let server = Server::play(vec![answer(&["never"])]).await;
     let kernel = Kernel::new(Flavor::Markdown, Some(&server));
-    let code = "Explain.\n\n```python\nimport time\nprint('on', flush=True)\ntime.sleep(600)\n```";
+    let code = "Run it.\n\n```python\nimport time\nprint('on', flush=True)\ntime.sleep(600)\n```";
     let request = Execute { code: code.to_owned(), ..Execute::default() };
     let ran = kernel.until(request, |event| matches!(event, Event::Stream { .. })).await;
     assert_eq!(ran.failure().ename, "KeyboardInterrupt");
@@ -242,7 +296,7 @@ async fn what_can_not_be_read_fails_with_the_reason_and_runs_nothing() {
     let kernel = Kernel::new(Flavor::Markdown, None);
     let ran = kernel.run("```python\nprint(1)\n```\n\n```sh\necho open").await;
     assert!(ran.out().is_empty() && ran.failure().evalue.contains("never closed"), "{ran:?}");
-    let ran = kernel.run("%modle x").await;
+    let ran = kernel.run("%modell x").await;
     assert!(ran.failure().evalue.contains("did you mean %model?"), "{ran:?}");
     let ran = kernel.run("```python timeout=soon\nprint(1)\n```").await;
     assert!(ran.out().is_empty() && ran.failure().evalue.contains("timeout=soon"), "{ran:?}");
@@ -291,6 +345,12 @@ async fn the_python_kernel_takes_cells_as_python_and_chat_under_its_magic() {
     assert!(ran.out().starts_with("a\nfrom the shell\n") && ran.out().contains("Wall time"), "{ran:?}");
     assert_eq!(kernel.run("%%chat\nHello?").await.succeeded().answered(), "Hi.");
     assert!(kernel.run("%cb help").await.succeeded().displayed().contains("%cb reset"));
+    let ran = kernel.run("%model").await;
+    let hint = |e: &Event| matches!(e, Event::Notice(notice) if notice.text.contains("`%cb model`"));
+    assert!(ran.failure().ename == "UsageError" && ran.events.iter().any(hint), "{ran:?}");
+    assert!(!kernel.run("%nosuch").await.events.iter().any(hint));
+    let found = kernel.engine.complete("%c", 2).await.matches;
+    assert!(found.contains(&"%cb".to_owned()) && found.contains(&"%cd".to_owned()), "{found:?}");
     assert_eq!(kernel.engine.info().language_info["name"], "python");
     assert_ne!(kernel.engine.info().language_info["version"], "3", "the sandbox said which it has");
     kernel.engine.shutdown().await;
@@ -319,7 +379,7 @@ async fn completion_counts_code_points_and_knows_code_magics_and_languages() {
     let found = kernel.engine.complete(code, cursor).await;
     assert!(found.matches.iter().any(|m| m.contains("upper")), "{found:?}");
     assert_eq!(found.end, cursor);
-    assert_eq!(kernel.engine.complete("%mod", 4).await.matches, ["model"]);
+    assert_eq!(kernel.engine.complete("%model", 6).await.matches, ["model"]);
     assert_eq!(kernel.engine.complete("%reset c", 8).await.matches, ["code", "chat"]);
     assert!(kernel.engine.complete("```py", 5).await.matches.contains(&"python".to_owned()));
     assert!(kernel.engine.inspect("%model", 3, 0).await.is_some());

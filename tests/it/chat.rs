@@ -1,6 +1,6 @@
 //! The chat on the wire: what is asked, what is shown, what is remembered.
 
-use cellblock::chat::{Chat, Ran, Turn};
+use cellblock::chat::{Chat, Options, Prompt, Ran, Turn};
 use cellblock::event::{self, Answer, Ending, Event};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -96,12 +96,16 @@ async fn the_dialogue_follows_the_cells_with_their_code_and_its_outcome() {
     let (events, mut shown) = event::channel(64);
     tokio::spawn(async move { while shown.recv().await.is_some() {} });
     let put = async |cell: &str, ran: Option<&str>, prompt: &str| {
-        let place = chat.begin(Some(cell));
+        let place = chat.begin(Some(cell), "");
         if let Some(source) = ran {
             let (language, outcome) = ("python".to_owned(), "NameError: {x}".to_owned());
-            chat.record_run(&place, Ran { language, source: source.to_owned(), outcome, failed: true });
+            chat.record_run(
+                &place,
+                Ran { language, source: source.to_owned(), outcome, failed: true, images: Vec::new() },
+            );
         }
-        let turn = Turn { place: &place, prompt, context: "" };
+        let (prompt, options) = (Prompt::text(prompt), Options::default());
+        let turn = Turn { place: &place, prompt: &prompt, context: "", tools: &[], options: &options };
         chat.ask(turn, &events, CancellationToken::new()).await.expect("an answer")
     };
     put("a", None, "first").await;
@@ -160,8 +164,9 @@ async fn a_surface_that_went_away_ends_the_stream() {
     let chat = chat(&settings(&server.v1()));
     let (events, shown) = event::channel(1);
     drop(shown);
-    let place = chat.begin(None);
-    let turn = Turn { place: &place, prompt: "?", context: "" };
+    let place = chat.begin(None, "");
+    let (prompt, options) = (Prompt::text("?"), Options::default());
+    let turn = Turn { place: &place, prompt: &prompt, context: "", tools: &[], options: &options };
     let reply = chat.ask(turn, &events, CancellationToken::new()).await.expect("an end");
     assert_eq!(reply.ending, Ending::Interrupted);
     server.ended(1).await;

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use cellblock::chat::ChatError;
+use cellblock::chat::{Attachment, ChatError, Content, Image, Keeping, Prompt};
+use cellblock::config::ModelSettings;
 use cellblock::event::{Answer, Ending, Event};
 
 use crate::chat_server::*;
@@ -157,7 +158,10 @@ async fn a_conversation_that_is_too_long_says_how_to_go_on() {
     let server = Server::play(vec![refusal]).await;
     let (reply, _) = ask(&chat(&settings(&server.v1())), "?").await;
     let Err(ChatError::TooLong(text)) = reply else { panic!("{reply:?}") };
-    assert!(text.contains("4096") && text.contains("%reset"), "{text}");
+    for part in ["4096", "%hide", "%reset", "larger window"] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert_eq!(server.asked().len(), 2, "it was tried once with a smaller window");
 }
 
 #[tokio::test]
@@ -207,5 +211,155 @@ async fn garbage_in_a_stream_is_an_error_and_not_a_crash() {
         let error = reply.expect_err("no answer").to_string();
         assert!(error.contains(&server.address), "{error}");
         assert!(shows_no_answer(&events));
+    }
+}
+
+#[tokio::test]
+async fn a_window_that_the_server_states_is_kept_from_then_on() {
+    let refusal = error(
+        "400 Bad Request",
+        "",
+        "the request exceeds the available context size (8,192 tokens), try increasing it",
+    );
+    let whole = answer(&["ok"]);
+    let server = Server::play(vec![whole.clone(), refusal, whole]).await;
+    let chat = chat(&settings(&server.v1()));
+    ask(&chat, &"long ".repeat(6000)).await.0.expect("an answer");
+    let (reply, events) = ask(&chat, "short").await;
+    assert_eq!(reply.expect("an answer").text, "ok");
+    assert!(
+        events.iter().any(|e| matches!(e, Event::Notice(n) if n.text.contains("no longer sent"))),
+        "{events:?}"
+    );
+    ask(&chat, "again").await.0.expect("an answer");
+    let sizes: Vec<bool> = server.asked().iter().map(|asked| asked.body.to_string().len() > 30_000).collect();
+    assert_eq!(sizes, [true, true, false, false]);
+}
+
+#[tokio::test]
+async fn a_prompt_that_a_content_filter_refuses_says_how_to_go_on() {
+    let words = "The response was filtered due to the prompt triggering the content management policy.";
+    let server = Server::play(vec![error("400 Bad Request", "", words)]).await;
+    let Err(ChatError::Refused(text)) = ask(&chat(&settings(&server.v1())), "?").await.0 else {
+        panic!("no failure")
+    };
+    assert!(text.contains("content filter") && text.contains("other words"), "{text}");
+}
+
+#[tokio::test]
+async fn a_connection_that_is_never_made_has_a_limit() {
+    // The handshake gets no answer.
+    let server = Server::play(vec![vec![Step::Hang]]).await;
+    let mut settings = settings(&server.v1().replace("http:", "https:"));
+    settings.connect_timeout = Duration::from_millis(300);
+    let Err(ChatError::Unreachable(text)) = ask(&chat(&settings), "?").await.0 else { panic!("no failure") };
+    assert!(text.contains("no connection") && text.contains("https://127.0.0.1"), "{text}");
+}
+
+#[tokio::test]
+async fn a_model_that_refuses_pictures_is_asked_without_them_and_it_is_said() {
+    let refusal =
+        error("500 Internal Server Error", "", "image input is not supported - hint: provide the mmproj");
+    let server = Server::play(vec![refusal, answer(&["blind"]), answer(&["still"])]).await;
+    let settings = ModelSettings { name: Some("gpt-4o".to_owned()), ..settings(&server.v1()) };
+    let chat = chat(&settings);
+    let image = Image {
+        media_type: "image/png".to_owned(),
+        base64:
+            "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+                .to_owned(),
+    };
+    let attachment = Attachment { name: "@plot.png".to_owned(), content: Content::Image(image) };
+    let prompt = Prompt { text: "What is on it?".to_owned(), attachments: vec![attachment] };
+    let place = chat.begin(None, "");
+    let (reply, events) = ask_at(&chat, &place, &prompt, &[], |_| false).await;
+    assert_eq!(reply.expect("an answer").text, "blind");
+    assert!(
+        events.iter().any(|e| matches!(e, Event::Notice(n) if n.text.contains("does not take images"))),
+        "{events:?}"
+    );
+    ask(&chat, "and now?").await.0.expect("an answer");
+    let asked = server.asked();
+    assert_eq!(asked.len(), 3, "the second question knows already");
+    assert!(asked[0].body.to_string().contains("data:image/png;base64,iVBOR"));
+    assert!(asked[1..].iter().all(|asked| !asked.body.to_string().contains("iVBOR")));
+    assert!(asked[1].body.to_string().contains("can't be shown to you"));
+}
+
+/// Everything that a failure can bring repeats the key; nothing that we show, log or write does.
+#[tokio::test]
+async fn no_key_appears_anywhere_however_servers_fail() {
+    const KEY: &str = "sk-needle-0123456789";
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_writer({
+            let log = log.clone();
+            move || log.clone()
+        })
+        .finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let folder = tempfile::tempdir().expect("a folder");
+    let words = format!("Incorrect key {KEY}.");
+    let in_stream = format!("data: {{\"error\":{{\"message\":\"{words}\"}}}}\n\n");
+    let server = Server::play(vec![
+        error("401 Unauthorized", "", &words),
+        error("400 Bad Request", "", &words),
+        vec![head("302 Found", &format!("location: https://x.example/?key={KEY}\r\n"))],
+        error("429 Too Many Requests", "retry-after: 3600\r\n", &words),
+        vec![streaming(), text("half"), send(in_stream.clone())],
+        vec![streaming(), send(in_stream)],
+        vec![head("200 OK", &format!("content-type: text/{KEY}\r\n")), send("x")],
+        vec![streaming(), text("so far"), stop(KEY), done()],
+        answer(&["ok"]),
+    ])
+    .await;
+    let settings = ModelSettings {
+        api_key: Some(cellblock::config::Secret::new(KEY)),
+        replay: cellblock::config::Replay::Record,
+        ..settings(&server.v1())
+    };
+    let keeping = Keeping {
+        file: Some(folder.path().join("talk.sqlite")),
+        notebook: None,
+        directory: folder.path().to_owned(),
+    };
+    let chat = chat(&settings).recording(None, folder.path()).keeping(&keeping);
+    for n in 0..9 {
+        let (reply, events) = ask(&chat, &format!("question {n}, with {KEY} in it")).await;
+        let said = format!("{reply:?} {events:?}");
+        assert!(!said.contains(KEY), "{n}: {said}");
+    }
+    assert_eq!(server.asked().len(), 9);
+    chat.shutdown().await;
+    assert!(!log.text().contains(KEY), "the log has it");
+    let mut files = 0;
+    for entry in std::fs::read_dir(folder.path()).expect("the folder") {
+        let path = entry.expect("an entry").path();
+        let bytes = std::fs::read(&path).expect("a file");
+        files += 1;
+        assert!(!bytes.windows(KEY.len()).any(|part| part == KEY.as_bytes()), "{}", path.display());
+    }
+    assert!(files >= 2, "a recording and a store");
+}
+
+/// A log that is kept.
+#[derive(Debug, Clone, Default)]
+struct Log(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl Log {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().expect("the log")).into_owned()
+    }
+}
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("the log").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }

@@ -4,7 +4,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cellblock::chat::{Chat, ChatError, ProviderEnvironment, Reply, Turn};
+use cellblock::chat::{
+    Chat, ChatError, CodeArguments, Options, Place, Prompt, ProviderEnvironment, Reply, Tool, Turn,
+};
 use cellblock::config::{Flavor, ModelSettings, Settings};
 use cellblock::event::{self, Answer, Event};
 use serde_json::Value;
@@ -237,9 +239,20 @@ pub(crate) async fn ask_until(
     prompt: &str,
     until: impl Fn(&[Event]) -> bool,
 ) -> (Result<Reply, ChatError>, Vec<Event>) {
+    let place = chat.begin(None, "");
+    ask_at(chat, &place, &Prompt::text(prompt), &[], until).await
+}
+
+/// The same for any question, at a place of the dialogue, with tools.
+pub(crate) async fn ask_at(
+    chat: &Chat,
+    place: &Place,
+    prompt: &Prompt,
+    tools: &[Tool],
+    until: impl Fn(&[Event]) -> bool,
+) -> (Result<Reply, ChatError>, Vec<Event>) {
     let (events, mut shown) = event::channel(4);
     let cancel = CancellationToken::new();
-    let place = chat.begin(None);
     let collecting = async {
         let mut all = Vec::new();
         while let Some(event) = shown.recv().await {
@@ -251,13 +264,49 @@ pub(crate) async fn ask_until(
         all
     };
     let asking = async {
-        let turn = Turn { place: &place, prompt, context: "Python 3.11 without network." };
+        let options = Options::default();
+        let context = "Python 3.11 without network.";
+        let turn = Turn { place, prompt, context, tools, options: &options };
         let reply = chat.ask(turn, &events, cancel.clone()).await;
         drop(events);
         reply
     };
     let both = async { tokio::join!(asking, collecting) };
     tokio::time::timeout(Duration::from_mins(5), both).await.expect("an end")
+}
+
+/// The tools that the tests offer.
+pub(crate) fn tools() -> Vec<Tool> {
+    let schema = |names: &[&str]| {
+        let members = names.iter().map(|name| ((*name).to_owned(), serde_json::json!({"type": "string"})));
+        let members: serde_json::Map<String, Value> = members.collect();
+        serde_json::json!({"type": "object", "properties": members, "required": [names[0]]})
+    };
+    let code = CodeArguments { code: "code", language: "language", default: "python" };
+    let run = Tool {
+        name: "run_code",
+        description: "Runs code in the sandbox.".to_owned(),
+        parameters: schema(&["code", "language"]),
+        code: Some(code),
+    };
+    let read = Tool {
+        name: "read_file",
+        description: "Reads a file.".to_owned(),
+        parameters: schema(&["path"]),
+        code: None,
+    };
+    vec![run, read]
+}
+
+/// One piece of a tool call in a Chat Completions stream.
+pub(crate) fn call(index: u64, id: &str, name: &str, arguments: &str) -> Step {
+    let mut call =
+        serde_json::json!({"index": index, "type": "function", "function": {"arguments": arguments}});
+    if !id.is_empty() {
+        call["id"] = id.into();
+        call["function"]["name"] = name.into();
+    }
+    send(chunk(&serde_json::json!({"tool_calls": [call]}), None))
 }
 
 pub(crate) async fn ask(chat: &Chat, prompt: &str) -> (Result<Reply, ChatError>, Vec<Event>) {

@@ -120,7 +120,10 @@ fn every_setting_has_a_variable_and_a_flag() {
             "model.base_url" => "http://example.org/v1".to_owned(),
             "model.temperature" => "0.5".to_owned(),
             "sandbox.network" => "bridge".to_owned(),
-            "display.updates" => "never".to_owned(),
+            "display.updates" | "sandbox.install" => "never".to_owned(),
+            "display.status" => "quiet".to_owned(),
+            "model.replay" => "replay".to_owned(),
+            "agent.mode" => "confirm".to_owned(),
             "log.filter" => "cellblock=debug".to_owned(),
             _ if key.kind.accepts().contains("`true`") => "true".to_owned(),
             _ => "99".to_owned(),
@@ -242,7 +245,8 @@ fn mistakes_name_the_place_the_setting_and_the_nearest_name() {
         (
             "[qqqqq]\n",
             format!(
-                "{user}:1: there is no section [qqqqq]; the sections are [model], [sandbox], [display], [docker], [log]"
+                "{user}:1: there is no section [qqqqq]; the sections are [model], [agent], [budget], [conversation], \
+                 [sandbox], [display], [docker], [log]"
             ),
         ),
         (
@@ -423,6 +427,13 @@ const TRUST: &[Case] = &[
     no("", "model.local_dir = 'models'"),
     no("model.local = false", "model.local = true"),
     yes("", "model.local = false"),
+    // Who answers, and what is written to.
+    no("", "model.replay = 'auto'"),
+    no("", "model.replay = 'replay'"),
+    no("model.replay = 'replay'", "model.replay = 'record'"),
+    yes("model.replay = 'record'", "model.replay = 'off'"),
+    no("", "model.replay_file = 'n.ipynb'"),
+    no("", "model.replay_file = 'workspace/g.replies.jsonl'"),
     // Which model.
     yes("", "model.name = 'openai/gpt-5'"),
     yes("", "model.name = 'gpt-5'"),
@@ -448,6 +459,32 @@ const TRUST: &[Case] = &[
     no("model.max_tokens = 50", "model.max_tokens = 100"),
     yes("", "model.silence_timeout = '10m'"),
     yes("", "model.connect_timeout = '1s'"),
+    no("", "model.replay_file = '/tmp/x'"),
+    // What the model may do, and cost.
+    yes("", "agent.mode = 'ask'"),
+    no("", "agent.mode = 'auto'"),
+    no("agent.mode = 'ask'", "agent.mode = 'confirm'"),
+    yes("", "agent.steps = 5"),
+    no("", "agent.steps = 100"),
+    yes("", "agent.isolated = true"),
+    no("agent.isolated = true", "agent.isolated = false"),
+    yes("", "agent.output = '4k'"),
+    no("", "agent.output = '1m'"),
+    yes("", "agent.intent = false"),
+    yes("", "budget.turn_tokens = 1000"),
+    no("budget.turn_tokens = 100", "budget.turn_tokens = 1000"),
+    yes("", "budget.tokens = 1000"),
+    no("budget.tokens = 100", "budget.tokens = 1000"),
+    yes("", "budget.turn_cost = 0.5"),
+    no("budget.turn_cost = 0.1", "budget.turn_cost = 0.5"),
+    yes("", "budget.cost = 1"),
+    no("budget.cost = 1", "budget.cost = 2"),
+    yes("", "budget.steps = 10"),
+    no("budget.steps = 10", "budget.steps = 20"),
+    yes("conversation.persist = true", "conversation.persist = false"),
+    no("conversation.persist = false", "conversation.persist = true"),
+    no("", "conversation.file = '/tmp/x'"),
+    yes("", "display.footer = false"),
     // What runs.
     no("", "sandbox.image = 'evil'"),
     no("", "sandbox.built_image = 'evil'"),
@@ -475,6 +512,8 @@ const TRUST: &[Case] = &[
     yes("", "sandbox.output = '1m'"),
     no("", "sandbox.spill = '10g'"),
     yes("", "sandbox.spill = 0"),
+    no("", "sandbox.checkpoint_size = '9g'"),
+    yes("", "sandbox.checkpoint_size = '1m'"),
     no("", "sandbox.tmpfs = '10g'"),
     yes("", "sandbox.tmpfs = '16m'"),
     no("", "sandbox.file_size = '10g'"),
@@ -495,8 +534,16 @@ const TRUST: &[Case] = &[
     no("", "sandbox.workspace = 'sub/.git/hooks'"),
     // Neither.
     yes("", "sandbox.warm = false"),
+    yes("", "sandbox.workspace_artifacts = true"),
     yes("sandbox.warm = false", "sandbox.warm = true"),
     yes("", "display.updates = 'never'"),
+    yes("", "display.status = 'quiet'"),
+    no("", "display.explain = true"),
+    yes("display.explain = true", "display.explain = false"),
+    no("", "sandbox.install = 'always'"),
+    yes("", "sandbox.install = 'never'"),
+    no("", "log.executions = false"),
+    no("", "log.executions_file = '/tmp/x'"),
 ];
 
 #[test]

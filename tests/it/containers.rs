@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use cellblock::config::{Flavor, SandboxSettings, Settings};
 use cellblock::sandbox::backend::Started;
+use cellblock::sandbox::definition::{Definition, Place, Plan};
 use cellblock::sandbox::docker::{Docker, Options, Prepared};
 use cellblock::sandbox::image;
 use cellblock::sandbox::reaper::{COMMAND, Program};
@@ -21,6 +22,9 @@ use tokio_util::sync::CancellationToken;
 
 /// The longest that anything here may take; only a hang reaches it.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
+
+/// Names the engine's runtime that the tests run with (see `gvisor`); without it: the engine's default.
+pub(crate) const RUNTIME: &str = "CELLBLOCK_TEST_RUNTIME";
 
 /// The image that the tests run in: the binary's own, or a development image where only that one is there.
 pub(crate) fn image() -> String {
@@ -75,19 +79,36 @@ pub(crate) async fn eventually(what: &str, mut check: impl FnMut() -> bool) {
     }
 }
 
-pub(crate) fn options(directory: &Path) -> Options {
-    let mut settings: SandboxSettings = Settings::builtin(Flavor::Markdown).sandbox;
+/// The built-in settings, with the tests' image.
+pub(crate) fn sandbox_settings() -> SandboxSettings {
+    let mut settings = Settings::builtin(Flavor::Markdown).sandbox;
     // Without a setting the backend takes the binary's own image, and builds it where it is missing.
     settings.image = Some(image()).filter(|image| *image != image::default_tag());
+    settings.runtime = std::env::var(RUNTIME).ok();
+    settings
+}
+
+/// What a backend is told, by default.
+pub(crate) fn options(directory: &Path) -> Options {
     Options {
-        settings,
         directory: directory.to_owned(),
         host: None,
-        recorded_image: None,
         authorities: None,
         proxies: Vec::new(),
+        state: Some(directory.join(".state")),
         reaper: Program { path: env!("CARGO_BIN_EXE_cellblock").into(), arguments: vec![COMMAND.into()] },
         temporary: Vec::new(),
+    }
+}
+
+/// A plan for this main process in that container.
+pub(crate) fn plan(definition: &Arc<Definition>, argv: &[&str]) -> Plan {
+    Plan {
+        definition: Arc::clone(definition),
+        argv: argv.iter().map(|a| (*a).to_owned()).collect(),
+        image: None,
+        place: Place::Session("test".into()),
+        temporary: false,
     }
 }
 
@@ -95,6 +116,7 @@ pub(crate) fn options(directory: &Path) -> Options {
 pub(crate) struct Bench {
     pub(crate) directory: TempDir,
     pub(crate) docker: Docker,
+    pub(crate) definition: Arc<Definition>,
 }
 
 impl Bench {
@@ -102,11 +124,25 @@ impl Bench {
         Self::with(|_| ())
     }
 
+    /// With other options.
     pub(crate) fn with(change: impl FnOnce(&mut Options)) -> Self {
         let directory = TempDir::new().unwrap();
         let mut options = options(directory.path());
         change(&mut options);
-        Bench { docker: Docker::new(options), directory }
+        let definition = Arc::new(Definition::python(&sandbox_settings()));
+        Bench { docker: Docker::new(options), directory, definition }
+    }
+
+    /// With another definition of the container.
+    pub(crate) fn of(change: impl FnOnce(&mut Definition)) -> Self {
+        let mut bench = Bench::new();
+        change(Arc::make_mut(&mut bench.definition));
+        bench
+    }
+
+    /// A plan for this main process.
+    pub(crate) fn plan(&self, argv: &[&str]) -> Plan {
+        plan(&self.definition, argv)
     }
 
     /// The label of this backend's containers.
@@ -115,8 +151,7 @@ impl Bench {
     }
 
     pub(crate) async fn prepare(&self, argv: &[&str]) -> Prepared {
-        let argv = argv.iter().map(|a| (*a).to_owned()).collect();
-        self.docker.prepare(argv, None).await.expect("the engine, the image and the workspace")
+        self.docker.prepare(self.plan(argv), None).await.expect("the engine, the image and the workspace")
     }
 
     /// Starts a container, after `change` has taken a defence away.

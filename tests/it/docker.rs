@@ -10,7 +10,7 @@ use cellblock::sandbox::docker::{Docker, facts};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
-use crate::containers::{Bench, Front, PATIENCE, docker, eventually, labelled, options, said};
+use crate::containers::{Bench, Front, PATIENCE, docker, eventually, labelled, options, plan, said};
 
 const CAT: [&str; 3] = [
     "python3",
@@ -79,14 +79,14 @@ async fn a_container_removed_by_others_is_told_from_one_that_ended() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_main_process_killed_for_memory_is_an_obituary_with_the_limit() {
-    let bench = Bench::with(|options| options.settings.memory = 64 << 20);
+    let bench = Bench::of(|definition| definition.limits.memory = 64 << 20);
     let ran = bench.python("x = bytearray(500 << 20)", |_| ()).await;
     assert_eq!(ran.end, Obituary::OutOfMemory(64 << 20), "{ran:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_child_killed_for_memory_is_known_while_the_container_lives() {
-    let bench = Bench::with(|options| options.settings.memory = 64 << 20);
+    let bench = Bench::of(|definition| definition.limits.memory = 64 << 20);
     let code = "
 import subprocess, sys
 print(subprocess.run([sys.executable, '-c', 'x = bytearray(500 << 20)']).returncode, flush=True)
@@ -114,10 +114,9 @@ async fn a_paused_container_can_be_destroyed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_is_cancelled_at_any_moment_leaves_nothing() {
     let bench = Bench::new();
-    let argv: Vec<String> = CAT.iter().map(|a| (*a).to_owned()).collect();
     for n in 0..12 {
         let cancel = CancellationToken::new();
-        let start = bench.docker.start(argv.clone(), None, cancel.clone());
+        let start = bench.docker.start(bench.plan(&CAT), None, cancel.clone());
         let delay = Duration::from_millis(n * 15);
         if n % 2 == 0 {
             let result = tokio::join!(start, async {
@@ -142,8 +141,7 @@ async fn destroy_all_ends_everything_and_nothing_starts_afterwards() {
     bench.docker.destroy_all().await;
     assert!(labelled(&bench.label()).is_empty());
     drop((first, second));
-    let argv = CAT.iter().map(|a| (*a).to_owned()).collect();
-    let refused = bench.docker.start(argv, None, CancellationToken::new()).await;
+    let refused = bench.docker.start(bench.plan(&CAT), None, CancellationToken::new()).await;
     assert!(matches!(refused, Err(BackendError::Cancelled)));
 }
 
@@ -161,9 +159,9 @@ async fn an_image_without_python_says_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_that_can_not_be_pulled_says_so() {
     let name = "localhost:1/cellblock-test/nothing:here";
-    let bench = Bench::with(|options| options.settings.image = Some(name.to_owned()));
+    let bench = Bench::of(|definition| definition.limits.image = Some(name.to_owned()));
     let (progress, mut shown) = channel(100);
-    let Err(error) = bench.docker.prepare(vec!["true".into()], Some(progress)).await else {
+    let Err(error) = bench.docker.prepare(bench.plan(&["true"]), Some(progress)).await else {
         panic!("it is there");
     };
     assert!(matches!(error, BackendError::Image(_)), "{error:?}");
@@ -183,7 +181,8 @@ async fn an_engine_that_is_not_there_is_an_error_with_a_remedy() {
     let directory = tempfile::tempdir().unwrap();
     let mut options = options(directory.path());
     options.host = Some("unix:///nowhere/docker.sock".into());
-    let Err(error) = Docker::new(options).prepare(vec!["true".into()], None).await else {
+    let Err(error) = Docker::new(options).prepare(plan(&Bench::new().definition, &["true"]), None).await
+    else {
         panic!("an engine")
     };
     let error = error.to_string();
@@ -206,9 +205,9 @@ async fn the_facts_are_the_engines() {
 async fn volumes_that_an_image_declares_are_bounded_memory() {
     let name = "cellblock-test-docker:volume";
     crate::containers::derive(name, "VOLUME /data");
-    let bench = Bench::with(|options| {
-        options.settings.image = Some(name.to_owned());
-        options.settings.tmpfs = 8 << 20;
+    let bench = Bench::of(|definition| {
+        definition.limits.image = Some(name.to_owned());
+        definition.limits.tmpfs = 8 << 20;
     });
     let ran = bench.python("print([l for l in open('/proc/mounts') if ' /data ' in l])", |_| ()).await;
     docker(&["rmi", "-f", name]);

@@ -23,7 +23,7 @@ async fn the_image_is_built_with_visible_steps_and_has_what_notebooks_need() {
     assert_eq!(built.reference, tag);
     assert!(steps.is_sorted() && steps.len() > 5, "{steps:?}");
     assert_eq!(built.id, said(&["image", "inspect", "--format", "{{.Id}}", tag]));
-    let bench = Bench::with(|options| options.settings.image = Some(tag.to_owned()));
+    let bench = Bench::of(|definition| definition.limits.image = Some(tag.to_owned()));
     let code = "
 import sys, shutil, IPython, numpy, pandas, matplotlib, sqlite_utils
 print(shutil.which('python3'), sys.prefix, shutil.which('sh') is not None)";

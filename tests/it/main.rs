@@ -1,8 +1,13 @@
 //! The integration tests, one binary.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a failed test panics")]
 
+mod agent;
+mod archive;
+mod artifacts;
+mod asking;
 mod cells;
 mod chat;
+mod chat_calls;
 mod chat_failures;
 mod chat_keys;
 mod chat_local;
@@ -11,17 +16,31 @@ mod chat_server;
 mod cli;
 mod config;
 mod containers;
+mod definitions;
+mod dialogue;
+mod disk;
 mod docker;
 mod doctor;
+mod faults;
+mod gvisor;
 mod images;
 mod install;
+mod intent;
+mod languages;
 mod layering;
 mod limits;
+mod magics;
 mod neighbour;
+mod packages;
+mod pool;
+mod posture;
 mod protocol;
 mod protocol_flood;
 mod reaper;
+mod registry;
+mod replay;
 mod scripted;
 mod session;
+mod trust;
 mod wire_client;
 mod workspace;

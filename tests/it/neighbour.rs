@@ -105,30 +105,39 @@ fn a_reply_follows_a_client_that_reconnects_under_its_identity() {
     assert_eq!(watching.next_iopub().content["execution_state"], "idle");
 }
 
-/// A bare ROUTER that keeps each message until it is told to answer, on a thread of its own.
-fn bare_router() -> (String, tokio::sync::mpsc::UnboundedSender<()>) {
-    let [port] = wire_client::free_ports();
-    let address = format!("tcp://127.0.0.1:{port}");
-    let (bound, ready) = std::sync::mpsc::channel();
-    let (answer, mut answers) = tokio::sync::mpsc::unbounded_channel();
-    let at = address.clone();
-    std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.expect("a runtime").block_on(async {
-            let mut socket = zeromq::RouterSocket::new();
-            socket.bind(&at).await.expect("a free port");
-            bound.send(()).expect("the test waits");
-            while let Ok(message) = socket.recv().await {
+/// A bare ROUTER on a thread of its own. It says when it has a message, and answers it with the same again
+/// each time that it is told to.
+struct BareRouter {
+    address: String,
+    received: std::sync::mpsc::Receiver<()>,
+    answer: tokio::sync::mpsc::UnboundedSender<()>,
+}
+
+impl BareRouter {
+    fn start() -> BareRouter {
+        let [port] = wire_client::free_ports();
+        let address = format!("tcp://127.0.0.1:{port}");
+        let (bound, ready) = std::sync::mpsc::channel();
+        let (receives, received) = std::sync::mpsc::channel();
+        let (answer, mut answers) = tokio::sync::mpsc::unbounded_channel();
+        let at = address.clone();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime").block_on(async {
+                let mut socket = zeromq::RouterSocket::new();
+                socket.bind(&at).await.expect("a free port");
+                bound.send(()).expect("the test waits");
+                let message = socket.recv().await.expect("a message");
+                receives.send(()).expect("the test waits");
                 // Ends with the test: its sender is dropped then.
-                if answers.recv().await.is_none() {
-                    break;
+                while answers.recv().await.is_some() {
+                    socket.send(message.clone()).await.expect("a peer");
                 }
-                socket.send(message).await.expect("a peer");
-            }
+            });
         });
-    });
-    ready.recv().expect("a bound socket");
-    (address, answer)
+        ready.recv().expect("a bound socket");
+        BareRouter { address, received, answer }
+    }
 }
 
 #[test]
@@ -149,14 +158,22 @@ fn claiming_anothers_identity_steals_nothing() {
 
 #[test]
 fn without_the_guard_claiming_anothers_identity_steals_its_replies() {
-    let (address, answer) = bare_router();
-    let mut victim = Socket::connect(&address, "DEALER", b"victim");
+    let router = BareRouter::start();
+    let mut victim = Socket::connect(&router.address, "DEALER", b"victim");
     victim.send(&["secret"]);
-    let thief = Socket::connect(&address, "DEALER", b"victim");
-    // The thief is registered soon after its handshake; an answer before that goes to the victim.
-    std::thread::sleep(Duration::from_millis(500));
-    answer.send(()).expect("a live socket");
-    assert_eq!(thief.recv(PATIENCE), Some(vec![b"secret".to_vec()]));
+    // The victim is registered, or its message could not have been received.
+    router.received.recv_timeout(PATIENCE).expect("the victim's message");
+    let thief = Socket::connect(&router.address, "DEALER", b"victim");
+    // The thief is registered some time after its handshake; an answer before that goes to the victim.
+    let deadline = Instant::now() + PATIENCE;
+    let stolen = loop {
+        router.answer.send(()).expect("a live socket");
+        match thief.recv(Duration::from_millis(50)) {
+            None => assert!(Instant::now() < deadline, "the thief was never answered"),
+            stolen => break stolen,
+        }
+    };
+    assert_eq!(stolen, Some(vec![b"secret".to_vec()]));
 }
 
 #[test]
@@ -342,7 +359,7 @@ fn closed(streams: &mut [Stream]) -> usize {
 fn silent_and_half_open_connections_are_few_and_do_not_stay() {
     let echo = Echo::start();
     let connection = Connection::read(&echo.file);
-    let (bare, _answer) = bare_router();
+    let bare = BareRouter::start();
     let greeting = zmtp::greeting();
     let mut per_socket: Vec<Vec<Stream>> = addresses(&connection)
         .iter()
@@ -357,7 +374,8 @@ fn silent_and_half_open_connections_are_few_and_do_not_stay() {
                 .collect()
         })
         .collect();
-    let mut before_bare: Vec<Stream> = (0..200).map(|_| Stream::connect(&bare).expect("one")).collect();
+    let mut before_bare: Vec<Stream> =
+        (0..200).map(|_| Stream::connect(&bare.address).expect("one")).collect();
     // A client gets in between them, on every socket.
     round_trip(&mut echo.client(), Channel::Shell);
     for streams in &mut per_socket {

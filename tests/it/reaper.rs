@@ -6,15 +6,19 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cellblock::sandbox::backend::Backend;
+use cellblock::sandbox::definition::{Definition, Place};
 use cellblock::sandbox::owner::{LABEL, LABEL_KERNEL, LABEL_PID, LABEL_STARTED, Owner};
 use cellblock::sandbox::reaper::Program;
 use cellblock::sandbox::spec::NAME;
 use tokio_util::sync::CancellationToken;
 
-use crate::containers::{Bench, Front, docker, eventually, image, labelled, options, said};
+use crate::containers::{
+    Bench, Front, docker, eventually, image, labelled, options, plan, said, sandbox_settings,
+};
 
 /// Also the process that the other tests own containers with: there it starts one after the other until it is
 /// killed, as a kernel would.
@@ -37,9 +41,13 @@ async fn an_owner_says_who_it_is_and_when_its_container_runs() {
     }
     let docker = cellblock::sandbox::docker::Docker::new(options);
     eprintln!("kernel {}", docker.owner().kernel);
-    let argv: Vec<String> = ["python3", "-c", "import sys; sys.stdin.read()"].map(str::to_owned).to_vec();
+    let definition = Arc::new(Definition::python(&sandbox_settings()));
+    let mut plan = plan(&definition, &["python3", "-c", "import sys; sys.stdin.read()"]);
+    // As a kernel whose session has no name: its folder goes with it.
+    plan.place = Place::Session(format!("kernel-{}", docker.owner().kernel.simple()));
+    plan.temporary = true;
     loop {
-        let mut prepared = docker.prepare(argv.clone(), None).await.expect("an engine");
+        let mut prepared = docker.prepare(plan.clone(), None).await.expect("an engine");
         // Without the time of its start, no other test's sweep takes its containers for orphans.
         prepared.spec.labels.remove(LABEL_STARTED);
         let started = docker.launch(prepared, CancellationToken::new()).await.expect("a container");
@@ -110,29 +118,70 @@ fn filter(kernel: &str) -> String {
     format!("{LABEL_KERNEL}={kernel}")
 }
 
+/// How many kernels are killed at random moments; `CELLBLOCK_KILLS` says another number than the suite's.
+fn kills() -> usize {
+    std::env::var("CELLBLOCK_KILLS").map_or(30, |kills| kills.parse().expect("CELLBLOCK_KILLS: a number"))
+}
+
+/// Owners that live at the same time.
+const AT_ONCE: usize = 6;
+
+/// A killed owner: its kernel's id, and its reaper where that was up already.
+struct Killed(String, Option<u32>);
+
+/// Starts an owner and kills it: half of them at some moment of the first start, half at some moment later, between
+/// create and start, while it runs, while it is removed.
+fn kill_one(directory: &Path, later: bool, after: Duration) -> Killed {
+    let (child, kernel, mut lines) = own(directory, true);
+    if later {
+        lines.find(|line| line == "started").expect("a container");
+    }
+    std::thread::sleep(after);
+    let reaper = reaper_of(child.id());
+    kill(child);
+    Killed(kernel, reaper)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kernel_killed_at_any_moment_leaves_nothing() {
     let directory = tempfile::tempdir().unwrap();
+    let (seed, count) = (fastrand::u64(..), kills());
+    eprintln!("{count} kills, seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let moments: Vec<_> =
+        (0..count).map(|_| (random.bool(), Duration::from_millis(random.u64(..600)))).collect();
     let mut killed = Vec::new();
-    for n in 0..50_u64 {
-        let (child, kernel, mut lines) = own(directory.path(), true);
-        // Half of them at some moment of the first start, half at some moment later: between create and start,
-        // while it runs, while it is removed.
-        if n % 2 == 1 {
-            lines.find(|line| line == "started").unwrap();
+    for together in moments.chunks(AT_ONCE) {
+        let mut owners = tokio::task::JoinSet::new();
+        for (later, after) in together.iter().copied() {
+            let directory = directory.path().to_owned();
+            owners.spawn_blocking(move || kill_one(&directory, later, after));
         }
-        tokio::time::sleep(Duration::from_millis(n * 7 % 320)).await;
-        let reaper = reaper_of(child.id());
-        kill(child);
-        killed.push((kernel, reaper));
+        killed.extend(owners.join_all().await);
     }
-    assert!(killed.iter().filter(|(_, reaper)| reaper.is_some()).count() > 25, "the reapers were not found");
-    eventually("no container is left", || {
-        killed.iter().all(|(kernel, _)| labelled(&filter(kernel)).is_empty())
-    })
-    .await;
-    eventually("no reaper is left", || killed.iter().all(|(_, reaper)| !reaper.is_some_and(lives))).await;
-    assert!(killed.iter().all(|(kernel, _)| labelled(&filter(kernel)).is_empty()));
+    let reapers = killed.iter().filter(|Killed(_, reaper)| reaper.is_some()).count();
+    assert!(reapers > count / 3, "the reapers were not found: {reapers} of {count}");
+    let left = || {
+        let all = labelled(LABEL_KERNEL);
+        let ours = |id: &String| {
+            let kernel = said_of(id, &format!("{{{{index .Config.Labels \"{LABEL_KERNEL}\"}}}}"));
+            killed.iter().any(|Killed(killed, _)| *killed == kernel)
+        };
+        all.into_iter().filter(ours).count()
+    };
+    eventually("no container is left", || left() == 0).await;
+    eventually("no reaper is left", || killed.iter().all(|Killed(_, reaper)| !reaper.is_some_and(lives)))
+        .await;
+    assert_eq!(left(), 0, "and none came after");
+    let sessions = std::fs::read_dir(directory.path().join("sessions"));
+    let folders: Vec<_> = sessions.into_iter().flatten().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(folders.is_empty(), "the folders of sessions are left: {folders:?}");
+}
+
+/// What the engine knows of a container; empty when it is gone.
+fn said_of(id: &str, format: &str) -> String {
+    let output = docker(&["inspect", "--format", format, id]);
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -166,20 +215,26 @@ async fn a_container_that_the_engine_creates_after_its_kernels_death_is_removed_
     // Longer than the reaper looks when nothing is on its way.
     tokio::time::sleep(Duration::from_secs(4)).await;
     assert!(labelled(&filter(&kernel)).is_empty());
-    let events = Command::new("docker")
-        .args(["events", "--filter", &format!("label={}", filter(&kernel)), "--filter", "event=create"])
-        .args(["--filter", "event=destroy", "--format", "{{.Action}}"])
+    // From now on, also what happens before the client has connected.
+    let since = chrono::Utc::now().timestamp().to_string();
+    let mut events = Command::new("docker")
+        .args(["events", "--since", &since, "--filter", &format!("label={}", filter(&kernel))])
+        .args(["--filter", "event=create", "--filter", "event=destroy", "--format", "{{.Action}}"])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
+    let shown = BufReader::new(events.stdout.take().unwrap());
+    let reading = std::thread::spawn(move || shown.lines().map_while(Result::ok).take(2).collect::<Vec<_>>());
     front.release();
     eventually("the reaper is done", || !lives(reaper)).await;
     assert!(labelled(&filter(&kernel)).is_empty());
-    let mut events = events;
-    let seen = events.stdout.take().unwrap();
+    let end = std::time::Instant::now() + Duration::from_secs(30);
+    while !reading.is_finished() && std::time::Instant::now() < end {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     events.kill().unwrap();
     events.wait().unwrap();
-    let seen: Vec<String> = BufReader::new(seen).lines().map_while(Result::ok).collect();
+    let seen = reading.join().unwrap();
     assert_eq!(seen, ["create", "destroy"], "it was there");
 }
 
@@ -282,7 +337,7 @@ async fn without_a_reaper_nothing_is_created() {
     let bench = Bench::with(|options| {
         options.reaper = Program { path: "/bin/false".into(), arguments: Vec::new() };
     });
-    let Err(error) = bench.docker.prepare(vec!["true".into()], None).await else { panic!("it went on") };
+    let Err(error) = bench.docker.prepare(bench.plan(&["true"]), None).await else { panic!("it went on") };
     assert!(error.to_string().contains("none was created"), "{error}");
 }
 

@@ -30,12 +30,21 @@ fn a_missing_workspace_is_made() {
 }
 
 #[test]
-fn a_link_that_stays_inside_is_fine_and_mounts_its_target() {
+fn a_link_beside_the_notebook_can_not_choose_what_code_may_change() {
     let home = TempDir::new().unwrap();
+    fs::create_dir_all(home.path().join(".git/hooks")).unwrap();
     fs::create_dir(home.path().join("data")).unwrap();
-    symlink("data", home.path().join("workspace")).unwrap();
-    let workspace = prepare(home.path(), "workspace").unwrap();
-    assert_eq!(workspace.path(), home.path().canonicalize().unwrap().join("data"));
+    for (link, to) in [("workspace", ".git/hooks"), ("w2", "."), ("w3", "data"), ("deep", ".git")] {
+        symlink(to, home.path().join(link)).unwrap();
+    }
+    for wanted in ["workspace", "w2", "w3", "deep/hooks", "w2/.git/hooks"] {
+        let error = prepare(home.path(), wanted).unwrap_err();
+        assert!(matches!(error, WorkspaceError::Linked { .. }), "{wanted}: {error}");
+    }
+    // The user's own setting allows it, and the folder itself can be named.
+    let allowed = Workspace::prepare(home.path(), Path::new("workspace"), true).unwrap();
+    assert_eq!(allowed.path(), home.path().canonicalize().unwrap().join(".git/hooks"));
+    assert!(prepare(home.path(), "data").is_ok());
 }
 
 #[test]
@@ -152,11 +161,11 @@ async fn a_root_kernel_gives_away_the_directory_alone_and_says_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_workspace_that_holds_the_engines_socket_is_refused_always() {
     for place in ["/", "/run"] {
-        let bench = Bench::with(|options| {
-            options.settings.workspace = place.into();
-            options.settings.workspace_outside = true;
+        let bench = Bench::of(|definition| {
+            definition.limits.workspace = place.into();
+            definition.limits.workspace_outside = true;
         });
-        let refused = bench.docker.prepare(vec!["true".into()], None).await;
+        let refused = bench.docker.prepare(bench.plan(&["true"]), None).await;
         let Err(BackendError::Workspace(why)) = refused else { panic!("{place} was taken") };
         assert!(why.contains("socket"), "{why}");
     }
@@ -164,7 +173,7 @@ async fn a_workspace_that_holds_the_engines_socket_is_refused_always() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_notebooks_own_directory_is_used_with_a_warning() {
-    let bench = Bench::with(|options| options.settings.workspace = ".".into());
+    let bench = Bench::of(|definition| definition.limits.workspace = ".".into());
     let prepared = bench.prepare(&["true"]).await;
     assert!(prepared.notices.iter().any(|n| n.contains("notebooks")), "{:?}", prepared.notices);
 }

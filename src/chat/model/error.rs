@@ -166,6 +166,14 @@ impl ModelError {
         }
     }
 
+    /// The server's own words, when there are any.
+    pub(crate) fn words(&self) -> &str {
+        match self {
+            ModelError::Status { text, .. } | ModelError::InStream(text) => text,
+            _ => "",
+        }
+    }
+
     /// Whether the same request may well succeed a little later, as far as nothing was shown yet.
     pub(crate) fn is_transient(&self) -> bool {
         match self {

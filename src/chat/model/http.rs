@@ -24,6 +24,7 @@ use rig_core::http_client::{
 use rig_core::wasm_compat::WasmCompatSend;
 
 use super::error::{ModelError, Transport};
+use super::turns::Turns;
 
 /// The most of an error's body that is read.
 const ERROR_BODY: usize = 64 * 1024;
@@ -79,12 +80,16 @@ fn is_loopback(url: &reqwest::Url) -> bool {
 /// The connections of one kernel: the client that was used last, so that a dialogue neither connects
 /// nor reads the system's certificates with every question. Empty until the first.
 #[derive(Debug, Default)]
-pub(crate) struct Connections(Mutex<Option<(String, Http)>>);
+pub(crate) struct Connections {
+    last: Mutex<Option<(String, Http)>>,
+    /// What providers want to see again.
+    pub(super) turns: Turns,
+}
 
 impl Connections {
     /// A client for requests to `base_url`.
     pub(super) fn to(&self, base_url: &str, connect_timeout: Duration) -> Result<Http, ModelError> {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((address, http)) = last.as_ref()
             && address == base_url
         {

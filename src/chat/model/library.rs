@@ -4,6 +4,7 @@
 //! The library logs what servers say, which may repeat a key: it runs without a log, and what matters
 //! of its errors is reported by us.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -12,18 +13,20 @@ use rig_core::message::AssistantContent;
 use rig_core::operation::Completion;
 use rig_core::providers::openai::wire::{Auth, Dialect, OPENAI, by_name};
 use rig_core::providers::{anthropic, gemini, ollama, openai};
-use rig_core::streaming::{Item, StreamEvent, Streamed};
+use rig_core::streaming::{Item, PartKind, StreamEvent, Streamed};
 use rig_core::{DynModel, ProviderError};
 use tracing::instrument::WithSubscriber;
 use tracing::subscriber::{NoSubscriber, with_default};
 
-use super::{Delta, Endpoint, Finish, Message, ModelError, Request, Role};
+use super::{Connections, Delta, Endpoint, Finish, ModelError, Request, Tokens, Understands, translate};
 use crate::chat::provider::Wire;
 
 /// A model that can be asked.
 #[derive(Debug, Clone)]
 pub(crate) struct Model {
     inner: DynModel<Completion>,
+    understands: Understands,
+    connections: Arc<Connections>,
 }
 
 /// One of the library's clients for an endpoint.
@@ -83,9 +86,9 @@ fn client(endpoint: &Endpoint, plain: bool) -> Result<Client, ModelError> {
 
 impl Model {
     /// Prepares an endpoint; nothing is sent.
-    pub(crate) fn connect(endpoint: &Endpoint, plain: bool) -> Result<Model, ModelError> {
+    pub(crate) fn connect(endpoint: &Endpoint, understands: Understands) -> Result<Model, ModelError> {
         let name = endpoint.model.as_str();
-        let inner = match client(endpoint, plain)? {
+        let inner = match client(endpoint, !understands.newer)? {
             // OpenAI itself is spoken to in its newer API; with another address `openai` means whatever
             // server has learnt the one that everybody speaks.
             Client::OpenAi(client)
@@ -103,25 +106,23 @@ impl Model {
             Client::Gemini(client) => client.completion(name).erase(),
             Client::Ollama(client) => client.native_completion(name).erase(),
         };
-        Ok(Model { inner })
+        Ok(Model { inner, understands, connections: Arc::clone(&endpoint.connections) })
     }
 
     /// Asks. Nothing is sent until the stream is polled; dropping it cancels the request.
     pub(crate) fn stream(&self, request: &Request) -> Result<Generation, ModelError> {
-        let mut history = vec![LibraryMessage::system(request.system.as_str())];
-        history.extend(request.messages.iter().map(|Message { role, text }| match role {
-            Role::User => LibraryMessage::user(text.as_str()),
-            Role::Assistant => LibraryMessage::assistant(text.as_str()),
-        }));
         let mut asked = CompletionRequest::new("");
-        asked.chat_history = history;
+        asked.chat_history = translate::history(request, self.understands, &self.connections.turns);
+        if self.understands.tools {
+            asked.tools = translate::tools(request);
+        }
         asked.temperature = request.temperature;
         asked.max_tokens = request.max_tokens;
         asked.accept_unknown_finish_reasons = true;
         let stream = with_default(NoSubscriber::new(), || {
             self.inner.stream(asked).map_err(|error| ModelError::from_library(&error, false))
         })?;
-        Ok(Generation { stream: Some(stream), begun: false })
+        Ok(Generation { stream: Some(stream), begun: false, connections: Arc::clone(&self.connections) })
     }
 
     /// The names of the models that an endpoint's server offers.
@@ -147,6 +148,7 @@ impl Model {
 pub(crate) struct Generation {
     stream: Option<Streamed<Completion>>,
     begun: bool,
+    connections: Arc<Connections>,
 }
 
 impl Generation {
@@ -169,11 +171,15 @@ impl Generation {
                 StreamEvent::Reasoning { text, .. } if !text.is_empty() => {
                     return Some(Ok(Delta::Reasoning(text)));
                 }
-                StreamEvent::End { content: AssistantContent::ToolCall(call), .. } => {
-                    return Some(Ok(Delta::ToolCall {
-                        name: call.function.name.to_string(),
-                        arguments: call.function.arguments_value(),
-                    }));
+                StreamEvent::Start { part, kind: PartKind::ToolCall, name: Some(name) } => {
+                    return Some(Ok(Delta::CallStart { part: part.index() as u64, name: name.into() }));
+                }
+                StreamEvent::Arguments { part, json } if !json.is_empty() => {
+                    return Some(Ok(Delta::CallArguments { part: part.index() as u64, json }));
+                }
+                StreamEvent::End { part, content: AssistantContent::ToolCall(call) } => {
+                    let call = translate::call(&call);
+                    return Some(Ok(Delta::Call { part: part.index() as u64, call }));
                 }
                 StreamEvent::Text { .. }
                 | StreamEvent::Reasoning { .. }
@@ -195,6 +201,9 @@ impl Generation {
         if let Some(error) = &response.error {
             return Err(ModelError::InStream(error.clone()));
         }
+        if let Some(LibraryMessage::Assistant(reply)) = response.message() {
+            self.connections.turns.keep(&reply);
+        }
         let finish = match response.finish_reason() {
             None | Some(FinishReason::Stop | FinishReason::ToolCalls) => Finish::Stop,
             Some(FinishReason::Length) => Finish::Length,
@@ -205,8 +214,12 @@ impl Generation {
         };
         Ok(Delta::End {
             finish,
-            input_tokens: response.usage.input_tokens,
-            output_tokens: response.usage.output_tokens,
+            tokens: Tokens {
+                input: response.usage.input_tokens,
+                cached: response.usage.cached_input_tokens,
+                output: response.usage.output_tokens,
+                reasoning: response.usage.reasoning_tokens,
+            },
         })
     }
 }

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `report` | findings and how they are shown |
 //! | `engine` | the container engine, what it can do, the image |
+//! | `containers` | the registries of containers, what waits for trust, which images are there |
 //! | `runc` | which versions of the runtime have known holes |
 //! | `model` | who answers prose |
 //! | `jupyter` | Jupyter, and the kernelspecs where it looks |
@@ -12,6 +13,7 @@
 //! All checks run at once, each within [`PATIENCE`], so that one that hangs costs neither the others nor
 //! the user's time. To add a check: a function to [`Report`], and a row in [`checks`].
 
+mod containers;
 mod engine;
 mod jupyter;
 mod model;
@@ -30,7 +32,8 @@ use anyhow::Context;
 
 use super::arguments::DoctorOptions;
 use super::exit::{CliError, FAILURE, emit};
-use crate::config::{Environment, Loaded};
+use crate::config::{Environment, Loaded, Trust};
+use crate::sandbox::Registry;
 use report::{Report, Style};
 
 /// The longest that one check may take.
@@ -39,6 +42,8 @@ const PATIENCE: Duration = Duration::from_secs(8);
 /// What the checks look at.
 pub(super) struct Surroundings {
     loaded: Loaded,
+    registry: Registry,
+    trust: Trust,
     environment: Environment,
     directory: PathBuf,
 }
@@ -56,10 +61,11 @@ fn checks(around: &Arc<Surroundings>) -> Vec<Check> {
             })
         })
     };
-    let [engine, model, jupyter] = [(); 3].map(|()| Arc::clone(around));
+    let [engine, containers, model, jupyter] = [(); 4].map(|()| Arc::clone(around));
     vec![
         ("settings", Box::pin(blocking(settings))),
         ("engine", Box::pin(async move { engine::check(&engine).await })),
+        ("containers", Box::pin(async move { containers::check(&containers).await })),
         ("workspace", Box::pin(blocking(workspace::check))),
         ("model", Box::pin(async move { model::check(&model).await })),
         ("jupyter", Box::pin(async move { jupyter::check(&jupyter).await })),
@@ -67,10 +73,16 @@ fn checks(around: &Arc<Surroundings>) -> Vec<Check> {
 }
 
 pub(crate) fn run(options: &DoctorOptions, environment: Environment) -> Result<ExitCode, CliError> {
-    let loaded = super::load(options.flavor.flavor, &options.set.set, environment.clone())?;
+    let composed = super::load(options.flavor.flavor, &options.set.set, environment.clone())?;
     let directory = Environment::working_directory().context("the working directory can't be found")?;
     let style = Style::for_terminal(&environment);
-    let around = Arc::new(Surroundings { loaded, environment, directory });
+    let around = Arc::new(Surroundings {
+        loaded: composed.loaded,
+        registry: composed.registry,
+        trust: composed.trust,
+        environment,
+        directory,
+    });
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

@@ -204,4 +204,6 @@ fn metadata_of(kind: &str, value: Value) -> Option<Value> {
 }
 
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;

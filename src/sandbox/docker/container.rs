@@ -1,23 +1,25 @@
 //! A running container: its streams, its end, and why it ended.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bollard::container::LogOutput;
+use bollard::models::ContainerConfig;
+use bollard::query_parameters::{CommitContainerOptionsBuilder, StatsOptionsBuilder};
 use bytes::{Buf, Bytes};
 use futures_util::future::BoxFuture;
-use futures_util::{Stream, ready};
+use futures_util::{Stream, StreamExt, ready};
 use tokio::io::{AsyncRead, ReadBuf};
 
 use super::engine::Engine;
 use super::explain::status;
 use super::watch::Watch;
-use crate::sandbox::backend::{Container, Obituary};
+use crate::sandbox::backend::{BackendError, Container, Obituary, Usage};
 
 /// How much of the main process's standard error is kept: the end of it, in bytes.
 const LAST_WORDS: usize = 8 << 10;
@@ -25,8 +27,26 @@ const LAST_WORDS: usize = 8 << 10;
 const WORD: Duration = Duration::from_secs(2);
 /// How long an out-of-memory notification may come after the death that it explains.
 const LATE: Duration = Duration::from_millis(300);
+/// The same where the whole container died of it: gVisor takes its time.
+const LATER: Duration = Duration::from_secs(1);
 /// How `SIGKILL` looks as an exit code.
 const KILLED: i64 = 137;
+
+/// Between two looks at what a container uses.
+const BETWEEN: Duration = Duration::from_millis(400);
+/// What images of kept containers are called.
+const KEPT: &str = "cellblock-kept";
+/// Their label.
+const KEPT_LABEL: &str = "cellblock.kept";
+
+/// What a container has used up to a moment.
+struct Sample {
+    at: Instant,
+    /// Bytes.
+    memory: u64,
+    /// Nanoseconds.
+    processor: u64,
+}
 
 /// A container that was created; destroyed at the latest when this is dropped.
 pub(super) struct DockerContainer {
@@ -35,6 +55,8 @@ pub(super) struct DockerContainer {
     id: String,
     memory: Option<u64>,
     words: LastWords,
+    /// Variables whose values are kept in no image.
+    private: Vec<String>,
     /// How many out-of-memory kills [`Container::out_of_memory`] has told.
     told: AtomicU64,
     /// Whether its end is our own doing.
@@ -53,11 +75,34 @@ impl DockerContainer {
     ) -> Self {
         let memory = memory.and_then(|m| u64::try_from(m).ok());
         let (ending, destroyed) = (AtomicBool::new(false), AtomicBool::new(false));
-        DockerContainer { engine, watch, id, memory, words, told: AtomicU64::new(0), ending, destroyed }
+        let (told, private) = (AtomicU64::new(0), Vec::new());
+        DockerContainer { engine, watch, id, memory, words, private, told, ending, destroyed }
     }
 
     pub(super) fn id(&self) -> &str {
         &self.id
+    }
+
+    /// With variables whose values are to be kept to it.
+    pub(super) fn with_private(mut self, names: Vec<String>) -> Self {
+        self.private = names;
+        self
+    }
+
+    /// What it uses at this moment.
+    async fn sample(&self) -> Option<Sample> {
+        let options = StatsOptionsBuilder::new().stream(false).one_shot(true).build();
+        let mut stats = std::pin::pin!(self.engine.client.stats(&self.id, Some(options)));
+        let stats = tokio::time::timeout(WORD, stats.next()).await.ok()??.ok()?;
+        let memory = stats.memory_stats?;
+        let kinds = memory.stats.unwrap_or_default();
+        // Pages of files that could be taken back: control groups 1 and 2 have a name each.
+        let cache = kinds.get("total_inactive_file").or_else(|| kinds.get("inactive_file")).copied();
+        Some(Sample {
+            at: Instant::now(),
+            memory: memory.usage?.saturating_sub(cache.unwrap_or_default()),
+            processor: stats.cpu_stats?.cpu_usage?.total_usage?,
+        })
     }
 
     async fn end(&self) -> Obituary {
@@ -66,8 +111,8 @@ impl DockerContainer {
         }
         let over = |f: &super::watch::Fate| f.exit.is_some() || f.gone;
         let mut fate = self.watch.fate(&self.id, WORD, over).await;
-        if fate.exit == Some(KILLED) && fate.out_of_memory == 0 {
-            fate = self.watch.fate(&self.id, LATE, |f| f.out_of_memory > 0).await;
+        if fate.exit == Some(KILLED) && fate.out_of_memory == 0 && !fate.killed {
+            fate = self.watch.fate(&self.id, LATER, |f| f.out_of_memory > 0).await;
         }
         // An engine that shuts down kills its containers first: then its silence is the news.
         if let Err(error) = self.engine.answers().await {
@@ -119,6 +164,48 @@ impl Container for DockerContainer {
             let fate = self.watch.fate(&self.id, LATE, |f| f.out_of_memory > told).await;
             self.told.store(fate.out_of_memory, Ordering::SeqCst);
             self.memory.filter(|_| fate.out_of_memory > told)
+        })
+    }
+
+    fn usage(&self) -> BoxFuture<'_, Option<Usage>> {
+        Box::pin(async move {
+            let before = self.sample().await?;
+            tokio::time::sleep(BETWEEN).await;
+            let now = self.sample().await?;
+            let elapsed = now.at.duration_since(before.at).as_secs_f64();
+            let used = Duration::from_nanos(now.processor.saturating_sub(before.processor)).as_secs_f64();
+            Some(Usage { memory: now.memory, cpus: used / elapsed })
+        })
+    }
+
+    fn commit(&self) -> BoxFuture<'_, Result<String, BackendError>> {
+        Box::pin(async move {
+            let id = uuid::Uuid::new_v4().simple().to_string();
+            let options = CommitContainerOptionsBuilder::new()
+                .container(&self.id)
+                .repo(KEPT)
+                .tag(id.get(..12).unwrap_or(&id))
+                // A pause would stop the supervisor, which is asked for the state at the same time.
+                .pause(false)
+                .build();
+            let kept = HashMap::from([(KEPT_LABEL.to_owned(), "1".to_owned())]);
+            // A container's variables stay in its image: not those that may hold a password.
+            let blank = self.private.iter().map(|name| format!("{name}=")).collect();
+            let config =
+                ContainerConfig { labels: Some(kept), env: Some(blank), ..ContainerConfig::default() };
+            let made = self.engine.patient().commit_container(options, config).await;
+            Ok(made.map_err(|e| self.engine.explain(&e, "keeping a container as an image"))?.id)
+        })
+    }
+
+    fn id(&self) -> Option<&str> {
+        Some(&self.id)
+    }
+
+    fn paused(&self) -> BoxFuture<'_, bool> {
+        Box::pin(async move {
+            let found = self.engine.client.inspect_container(&self.id, None).await;
+            found.is_ok_and(|found| found.state.is_some_and(|state| state.paused == Some(true)))
         })
     }
 

@@ -1,10 +1,11 @@
 //! [`Spec`] in the words of the engine's API.
 
 use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 
 use bollard::models::{
-    ContainerCreateBody, HealthConfig, HostConfig, HostConfigLogConfig, Mount, MountBindOptions,
-    MountBindOptionsPropagationEnum, MountType, ResourcesUlimits,
+    ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
+    MountBindOptions, MountBindOptionsPropagationEnum, MountType, ResourcesUlimits,
 };
 
 use super::engine::Facts;
@@ -26,6 +27,8 @@ pub(super) fn body(spec: &Spec) -> ContainerCreateBody {
         env: Some(spec.environment.iter().map(|(name, value)| format!("{name}={value}")).collect()),
         working_dir: Some(WORKSPACE.to_owned()),
         labels: Some(spec.labels.clone()),
+        // The supervisor ignores all else: an engine that shuts down would wait its ten seconds for each container.
+        stop_signal: Some("SIGKILL".to_owned()),
         tty: Some(false),
         open_stdin: Some(true),
         // With these two, the end of the kernel's connection is the end of the main process's input.
@@ -42,7 +45,7 @@ pub(super) fn body(spec: &Spec) -> ContainerCreateBody {
 }
 
 fn host(spec: &Spec) -> HostConfig {
-    let (mounts, binds) = workspace(spec);
+    let (mounts, binds) = mounts(spec);
     let ulimit = |(name, value): &(String, i64)| ResourcesUlimits {
         name: Some(name.clone()),
         soft: Some(*value),
@@ -66,8 +69,12 @@ fn host(spec: &Spec) -> HostConfig {
             .to_owned(),
         ),
         ipc_mode: Some("private".to_owned()),
+        // Control groups of the old kind are the host's by default, and name the container and its engine.
+        cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
         privileged: Some(false),
         cap_drop: spec.drop_capabilities.then(|| vec!["ALL".to_owned()]),
+        cap_add: (!spec.add_capabilities.is_empty())
+            .then(|| spec.add_capabilities.iter().map(|name| (*name).to_owned()).collect()),
         security_opt: Some(security(spec)),
         readonly_rootfs: Some(spec.read_only),
         // The supervisor is process 1 itself.
@@ -84,32 +91,44 @@ fn host(spec: &Spec) -> HostConfig {
 
 /// Without a word about seccomp and `SELinux` the engine's defaults apply, which is what is wanted.
 fn security(spec: &Spec) -> Vec<String> {
-    let options = [(spec.no_new_privileges, "no-new-privileges"), (!spec.seccomp, "seccomp=unconfined")];
-    options.into_iter().filter(|(on, _)| *on).map(|(_, option)| option.to_owned()).collect()
+    let seccomp = match &spec.seccomp_profile {
+        _ if !spec.seccomp => Some("seccomp=unconfined".to_owned()),
+        Some(profile) => Some(format!("seccomp={profile}")),
+        None => None,
+    };
+    spec.no_new_privileges.then(|| "no-new-privileges".to_owned()).into_iter().chain(seccomp).collect()
 }
 
-/// The one mount. A bind by path is what relabels for `SELinux` (`z`: shared, as several kernels may use one
-/// workspace; confinement stays on); a mount is what refuses a path that vanished instead of creating it.
-fn workspace(spec: &Spec) -> (Option<Vec<Mount>>, Option<Vec<String>>) {
-    let Some(source) = spec.workspace.as_ref().map(|path| path.to_string_lossy().into_owned()) else {
-        return (None, None);
-    };
+/// The mounts. A bind by path is what relabels for `SELinux` (`z`: shared, as several kernels may use one
+/// folder; confinement stays on); a mount is what refuses a path that vanished instead of creating it.
+fn mounts(spec: &Spec) -> (Option<Vec<Mount>>, Option<Vec<String>>) {
+    let workspace = spec.workspace.as_ref().map(|path| (path, WORKSPACE));
+    let place = spec.place.as_ref().map(|place| (&place.host, place.path.as_str()));
+    let ours = || workspace.into_iter().chain(place);
+    // What is not ours is never relabelled: that would change it for everybody on the host.
+    let others = spec.mounts.iter().map(|other| mount(&other.host, &other.path, other.read_only));
     if spec.relabel {
-        return (None, Some(vec![format!("{source}:{WORKSPACE}:rw,rprivate,z")]));
+        let bind =
+            |(source, target): (&PathBuf, &str)| format!("{}:{target}:rw,rprivate,z", source.display());
+        return (Some(others.collect()), Some(ours().map(bind).collect()));
     }
+    let ours = ours().map(|(source, target)| mount(source, target, false));
+    (Some(ours.chain(others).collect()), None)
+}
+
+fn mount(source: &Path, target: &str, read_only: bool) -> Mount {
     let options = MountBindOptions {
         propagation: Some(MountBindOptionsPropagationEnum::RPRIVATE),
         ..MountBindOptions::default()
     };
-    let mount = Mount {
-        target: Some(WORKSPACE.to_owned()),
-        source: Some(source),
+    Mount {
+        target: Some(target.to_owned()),
+        source: Some(source.to_string_lossy().into_owned()),
         typ: Some(MountType::BIND),
-        read_only: Some(false),
+        read_only: Some(read_only),
         bind_options: Some(options),
         ..Mount::default()
-    };
-    (Some(vec![mount]), None)
+    }
 }
 
 /// Fits a container to what the engine can do. What can't be had is told, and is no failure.
@@ -240,7 +259,7 @@ mod tests {
         fit(&mut spec, &Facts { selinux: true, ..facts() });
         let host = body(&spec).host_config.unwrap();
         assert_eq!(host.binds.unwrap(), ["/home/me/w:/workspace:rw,rprivate,z"]);
-        assert!(host.mounts.is_none());
+        assert!(host.mounts.unwrap().is_empty());
         assert!(!host.security_opt.unwrap().iter().any(|o| o.contains("label")));
     }
 }

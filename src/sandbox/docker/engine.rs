@@ -13,6 +13,8 @@ use crate::sandbox::spec::NAME;
 /// The longest that the engine may take to answer one request, in seconds. Creating containers on a busy
 /// machine takes seconds; streams are not concerned.
 const PATIENCE: u64 = 60;
+/// The same for keeping a container as an image: all that it wrote is read.
+const KEEPING: Duration = Duration::from_mins(10);
 /// How often a removal is tried again while the engine is at it already, and how long to wait between.
 const REMOVALS: u32 = 400;
 const REMOVAL_PAUSE: Duration = Duration::from_millis(25);
@@ -79,6 +81,11 @@ impl Engine {
         // Engines in the field speak 1.41 and older.
         let client = client.negotiate_version().await.map_err(|e| said(&e))?;
         Ok(Engine { client, address })
+    }
+
+    /// The same for requests that take as long as the disk does.
+    pub(super) fn patient(&self) -> bollard::Docker {
+        self.client.clone().with_timeout(KEEPING)
     }
 
     /// Where it answers.

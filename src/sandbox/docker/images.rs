@@ -4,22 +4,30 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use bollard::models::ProgressDetail;
-use bollard::query_parameters::{BuildImageOptionsBuilder, CreateImageOptionsBuilder};
+use bollard::query_parameters::{
+    BuildImageOptionsBuilder, CreateImageOptionsBuilder, RemoveImageOptionsBuilder,
+};
 use futures_util::{Stream, StreamExt};
 
 use super::engine::Engine;
 use super::explain::status;
+use crate::event::terminal::filtered;
 use crate::sandbox::backend::BackendError;
 use crate::sandbox::image::{
-    BuildOptions, BuiltImage, DEBIAN_BASE, ImageError, OnProgress, Progress, context, default_tag, usual_base,
+    BuildOptions, BuiltImage, DEBIAN_BASE, ImageError, OnProgress, Progress, Recipe,
 };
 
 /// How long a pull may show nothing: a registry that can't be reached is silent.
 const SILENCE: Duration = Duration::from_mins(1);
+/// The memory of a step of a build, with swap: as much as the API can say.
+const MEMORY: i32 = i32::MAX;
 /// How many lines of a failed build are shown.
 const TAIL: usize = 15;
+/// The longest line of it, in characters.
+const LINE: usize = 1000;
 
 /// What is known of an image.
+#[derive(Debug, Clone)]
 pub(super) struct Known {
     /// The engine's id of it.
     pub(super) id: String,
@@ -64,22 +72,27 @@ impl Engine {
         if self.has(reference).await? { Ok(()) } else { Err(failed("the pull ended without it".into())) }
     }
 
-    /// The image to build on.
-    async fn base(&self, wanted: Option<&str>, progress: OnProgress<'_>) -> Result<String, ImageError> {
-        let base = wanted.unwrap_or_else(|| usual_base());
+    /// The image to build on: the one that is wanted, else the usual one; where that can't be had, the one made from
+    /// Debian's packages, when that `will_do`.
+    pub(super) async fn base(
+        &self,
+        wanted: Option<&str>,
+        usual: &str,
+        will_do: bool,
+        progress: OnProgress<'_>,
+    ) -> Result<String, ImageError> {
+        let base = wanted.unwrap_or(usual);
         if self.has(base).await? {
             return Ok(base.to_owned());
         }
         let failure = match self.pull(base, progress).await {
             Ok(()) => return Ok(base.to_owned()),
-            Err(failure) if wanted.is_some() => return Err(failure),
+            Err(failure) if wanted.is_some() || !will_do => return Err(failure),
             Err(failure) => failure,
         };
         if self.has(DEBIAN_BASE).await? {
-            progress(&Progress {
-                step: None,
-                line: format!("no registry in reach: building on {DEBIAN_BASE}"),
-            });
+            let line = format!("no registry in reach: building on {DEBIAN_BASE}");
+            progress(&Progress { step: None, line });
             return Ok(DEBIAN_BASE.to_owned());
         }
         let why = match failure {
@@ -89,31 +102,57 @@ impl Engine {
         Err(ImageError::NoBase { usual: base.to_owned(), why })
     }
 
-    /// Builds the sandbox image.
+    /// Builds one of the binary's own images.
     pub(crate) async fn build(
         &self,
+        recipe: &Recipe,
         options: &BuildOptions,
         progress: OnProgress<'_>,
     ) -> Result<BuiltImage, ImageError> {
-        let context = context(options.authorities.as_deref())?;
-        let base = self.base(options.base.as_deref(), progress).await?;
-        let reference = options.tag.clone().unwrap_or_else(default_tag);
-        let mut arguments: HashMap<&str, &str> =
-            options.proxies.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        arguments.insert("BASE", &base);
-        let labels = HashMap::from([("cellblock.image", "python"), ("cellblock.base", base.as_str())]);
+        let context = recipe.context(options.authorities.as_deref())?;
+        let base = self.base(options.base.as_deref(), recipe.usual_base(), true, progress).await?;
+        let reference = options.tag.clone().unwrap_or_else(|| recipe.tag());
+        let mut arguments = options.proxies.clone();
+        arguments.push(("BASE".to_owned(), base.clone()));
+        let labels = vec![("cellblock.image", recipe.name), ("cellblock.base", base.as_str())];
+        let order = Order {
+            tag: &reference,
+            context,
+            dockerfile: "Dockerfile",
+            arguments,
+            target: "",
+            labels,
+            fresh: options.fresh,
+        };
+        match self.make(order, progress).await {
+            Ok(id) => Ok(BuiltImage { reference, id, base }),
+            Err(Broken { why, tail }) => Err(ImageError::Build { base, why, tail }),
+        }
+    }
+
+    /// Builds an image, and returns its id. One that had the same name before and is of no use any more goes.
+    pub(super) async fn make(&self, order: Order<'_>, progress: OnProgress<'_>) -> Result<String, Broken> {
+        let mut log = Log::default();
+        let before = self.image(order.tag).await.ok().flatten();
+        let arguments: HashMap<&str, &str> =
+            order.arguments.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let labels: HashMap<&str, &str> = order.labels.into_iter().collect();
         let request = BuildImageOptionsBuilder::new()
-            .t(&reference)
+            .t(order.tag)
+            .dockerfile(order.dockerfile)
             .buildargs(&arguments)
+            .target(order.target)
             .labels(&labels)
-            .nocache(options.fresh)
+            .nocache(order.fresh)
+            // A build may take what it likes of the time, not of the machine.
+            .memory(MEMORY)
+            .memswap(MEMORY)
             .rm(true)
             .forcerm(true)
             .build();
-        let body = bollard::body_full(context.into());
+        let body = bollard::body_full(order.context.into());
         let mut states = std::pin::pin!(self.client.build_image(request, None, Some(body)));
-        let mut log = Log::default();
-        let failed = |why: String, log: &Log| ImageError::Build { base: base.clone(), why, tail: log.tail() };
+        let failed = |why: String, log: &Log| Broken { why: filtered(&why), tail: log.tail() };
         while let Some(state) = states.next().await {
             let state = state.map_err(|e| failed(self.explain(&e, "building").to_string(), &log))?;
             if let Some(error) = state.error_detail {
@@ -128,12 +167,48 @@ impl Engine {
                 progress(&log.take(line));
             }
         }
-        match self.image(&reference).await {
-            Ok(Some(image)) => Ok(BuiltImage { reference, id: image.id, base }),
+        match self.image(order.tag).await {
+            Ok(Some(image)) => {
+                if let Some(before) = before.filter(|before| before.id != image.id) {
+                    self.discard(&before.id).await;
+                }
+                Ok(image.id)
+            }
             Ok(None) => Err(failed("the build ended without an image".to_owned(), &log)),
-            Err(error) => Err(ImageError::Engine(error.to_string())),
+            Err(error) => Err(failed(error.to_string(), &log)),
         }
     }
+
+    /// Removes an image, unless it has a name, or something runs in it or was made from it.
+    pub(super) async fn discard(&self, id: &str) {
+        let named = self.client.inspect_image(id).await.map(|i| i.repo_tags.is_some_and(|t| !t.is_empty()));
+        if matches!(named, Ok(false)) {
+            let options = RemoveImageOptionsBuilder::new().force(false).build();
+            if let Err(error) = self.client.remove_image(id, Some(options), None).await {
+                tracing::debug!(%error, id, "an image that was replaced is still in use");
+            }
+        }
+    }
+}
+
+/// One build.
+pub(super) struct Order<'a> {
+    /// What the image is called.
+    pub(super) tag: &'a str,
+    pub(super) context: Vec<u8>,
+    pub(super) dockerfile: &'a str,
+    pub(super) arguments: Vec<(String, String)>,
+    /// The stage to build; empty: the last.
+    pub(super) target: &'a str,
+    pub(super) labels: Vec<(&'a str, &'a str)>,
+    /// Every step again.
+    pub(super) fresh: bool,
+}
+
+/// Why there is no image.
+pub(super) struct Broken {
+    pub(super) why: String,
+    pub(super) tail: String,
 }
 
 /// The next state of a pull, unless it shows nothing for too long.
@@ -156,27 +231,30 @@ fn pulled(id: Option<&str>, status: Option<&str>, detail: Option<&ProgressDetail
 
 /// What a build has printed.
 #[derive(Default)]
-struct Log {
+pub(super) struct Log {
     step: Option<(u32, u32)>,
     lines: VecDeque<String>,
 }
 
 impl Log {
     /// Takes up one line of output.
-    fn take(&mut self, line: &str) -> Progress {
-        let mut shown = line;
-        if let Some(((step, steps), what)) = step(line) {
+    pub(super) fn take(&mut self, line: &str) -> Progress {
+        // Output of a build is as foreign as any.
+        let line = filtered(line);
+        let mut shown = line.as_str();
+        if let Some(((step, steps), what)) = step(&line) {
             self.step = Some((step, steps));
             shown = what;
         }
-        self.lines.push_back(line.to_owned());
+        let progress = Progress { step: self.step, line: shown.to_owned() };
+        self.lines.push_back(line.chars().take(LINE).collect());
         if self.lines.len() > TAIL {
             self.lines.pop_front();
         }
-        Progress { step: self.step, line: shown.to_owned() }
+        progress
     }
 
-    fn tail(&self) -> String {
+    pub(super) fn tail(&self) -> String {
         self.lines.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
     }
 }

@@ -8,19 +8,29 @@
 //! | --- | --- |
 //! | `start` | the steps of a start, and the end of everything |
 //! | `engine` | the connection: where it is, what it can do, find and remove |
+//! | `exec` | a program beside the main process of any kernel's container |
 //! | `images` | is an image there, pull it, build it |
+//! | `derive` | packages on top of an image |
+//! | `make` | the image of a definition |
+//! | `folders` | the host's directories that it sees |
 //! | `create` | a [`Spec`] in the API's words, fitted to what the engine can do |
 //! | `container` | a running container: streams, end, why it ended |
+//! | `way` | proxies and certificates for containers with a network |
 //! | `watch` | what the engine says about our containers while they live |
 //! | `explain` | the engine's errors in words, with the remedy |
 
 mod container;
 mod create;
+mod derive;
 mod engine;
+mod exec;
 mod explain;
+mod folders;
 mod images;
+mod make;
 mod start;
 mod watch;
+mod way;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,33 +41,37 @@ use tokio::sync::{Mutex, OnceCell};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::folders::Folders;
+use self::images::Known;
 use self::watch::Watch;
+use super::artifacts::Folder;
 use super::backend::{Backend, BackendError, Started};
-use super::owner::Owner;
+use super::definition::{Definition, Place, Plan, User};
+use super::owner::{LABEL_CONTAINER, LABEL_DIRECTORY, LABEL_SESSION, Owner};
+use super::packages::Packages;
 use super::reaper::{Program, Reaper};
 use super::spec::{Identity, Spec};
 use super::workspace::Workspace;
-use crate::config::SandboxSettings;
+use crate::config::Network;
 use crate::event::EventSender;
 
 pub(crate) use engine::Engine;
 pub use engine::Facts;
+pub(crate) use exec::Running;
 
 /// What the backend needs to know; nothing is read from the environment here.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// `[sandbox]`.
-    pub settings: SandboxSettings,
     /// The notebook's directory: the kernel's working directory.
     pub directory: PathBuf,
     /// The engine, as `DOCKER_HOST` names it; `None`: the usual places.
     pub host: Option<String>,
-    /// The image that `cellblock build` recorded.
-    pub recorded_image: Option<String>,
     /// Certificate authorities for building the image (`SSL_CERT_FILE`); `None`: the system's.
     pub authorities: Option<PathBuf>,
     /// Proxy variables for building the image.
     pub proxies: Vec<(String, String)>,
+    /// Where what kernels share is kept (locks, certificates); `None`: nowhere.
+    pub state: Option<PathBuf>,
     /// How the reaper is started.
     pub reaper: Program,
     /// Directories that the reaper removes when the kernel is killed.
@@ -73,7 +87,8 @@ struct Inner {
     owner: Owner,
     ready: OnceCell<Ready>,
     reaper: Mutex<Option<Reaper>>,
-    building: Mutex<()>,
+    /// Folders that the reaper removes in the end, for the next one should it die.
+    temporary: Mutex<Vec<Folder>>,
     /// What the engine lacks is told once, not with every container.
     told: AtomicBool,
     closing: CancellationToken,
@@ -94,6 +109,10 @@ pub struct Prepared {
     pub spec: Spec,
     /// The host's side of `/workspace`.
     pub workspace: Option<Arc<Workspace>>,
+    /// The host's side of `/session` or `/work`.
+    pub place: Option<Arc<Workspace>>,
+    /// The host's side of the definition's own mounts.
+    pub mounts: Vec<Workspace>,
     /// What the user should be told.
     pub notices: Vec<String>,
 }
@@ -122,7 +141,7 @@ impl Docker {
             owner: Owner::current(),
             ready: OnceCell::new(),
             reaper: Mutex::new(None),
-            building: Mutex::new(()),
+            temporary: Mutex::new(Vec::new()),
             told: AtomicBool::new(false),
             closing: CancellationToken::new(),
             starts: TaskTracker::new(),
@@ -138,33 +157,31 @@ impl Docker {
     ///
     /// # Errors
     /// When one of them can't be had, with the remedy.
-    pub async fn prepare(
-        &self,
-        argv: Vec<String>,
-        progress: Option<EventSender>,
-    ) -> Result<Prepared, BackendError> {
+    pub async fn prepare(&self, plan: Plan, progress: Option<EventSender>) -> Result<Prepared, BackendError> {
         let inner = &self.0;
         let ready = inner.ready().await?;
-        let (image, volumes) = inner.image(&ready, progress).await?;
-        let (workspace, mut notices) = inner.workspace(&ready).await?;
-        let settings = &inner.options.settings;
-        let user = Identity::inside(Identity::current(), ready.facts.rootless);
-        let mut spec = Spec::hardened(image, argv, settings, user, &inner.owner);
-        spec.cover_volumes(volumes.iter().map(String::as_str), settings.tmpfs);
+        inner.guard(&plan).await?;
+        let definition = &plan.definition;
+        let Known { id: image, volumes } =
+            inner.image(&ready, definition, plan.image.as_deref(), progress).await?;
+        let user = match definition.user {
+            User::Auto => Identity::inside(Identity::current(), ready.facts.rootless),
+            User::Id(user) => user,
+        };
+        let mut spec = Spec::hardened(image, plan.argv, &definition.limits, user, &inner.owner);
+        spec.labels.extend(inner.told_by_labels(&plan.definition, &plan.place));
         let lacking = create::fit(&mut spec, &ready.facts);
+        spec.define(definition);
+        let Folders { workspace, place, mounts, mut notices } =
+            inner.folders(&ready, definition, &plan.place, &mut spec).await?;
+        spec.cover_volumes(volumes.iter().map(String::as_str), definition.limits.tmpfs);
         if !inner.told.swap(true, Ordering::SeqCst) {
             notices.extend(lacking);
         }
-        let path = workspace.path();
-        if spec.relabel && path.to_string_lossy().contains(':') {
-            return Err(BackendError::Workspace(format!(
-                "the workspace {} has a colon in its path, which can't be mounted on a host with SELinux; rename the \
-                 folder or set another one (sandbox.workspace)",
-                path.display()
-            )));
+        if spec.network == Network::Bridge {
+            inner.give_way(&mut spec).await;
         }
-        spec.workspace = Some(path.to_owned());
-        Ok(Prepared { spec, workspace: Some(workspace), notices })
+        Ok(Prepared { spec, workspace, place, mounts, notices })
     }
 
     /// Creates, attaches and starts a container. When the future is dropped or `cancel` fires, nothing remains.
@@ -208,21 +225,80 @@ impl Docker {
     }
 }
 
+impl Inner {
+    /// What a container is to others: `cellblock cp`, another kernel in the same session.
+    fn told_by_labels(&self, definition: &Definition, place: &Place) -> [(String, String); 3] {
+        let session = match place {
+            Place::Session(name) => name.clone(),
+            Place::Run(_) => String::new(),
+        };
+        [
+            (LABEL_CONTAINER.to_owned(), definition.name.clone()),
+            (LABEL_SESSION.to_owned(), session),
+            (LABEL_DIRECTORY.to_owned(), self.directory()),
+        ]
+    }
+
+    /// The notebook's directory, as labels name it.
+    fn directory(&self) -> String {
+        let directory = &self.options.directory;
+        directory.canonicalize().unwrap_or_else(|_| directory.clone()).to_string_lossy().into_owned()
+    }
+}
+
 impl Backend for Docker {
     fn start(
         &self,
-        argv: Vec<String>,
+        plan: Plan,
         progress: Option<EventSender>,
         cancel: CancellationToken,
     ) -> BoxFuture<'_, Result<Started, BackendError>> {
         let docker = self.clone();
         Box::pin(self.detached(cancel, |cancel| async move {
             let prepared = tokio::select! {
-                prepared = docker.prepare(argv, progress) => prepared?,
+                prepared = docker.prepare(plan, progress) => prepared?,
                 () = cancel.cancelled() => return Err(BackendError::Cancelled),
             };
             docker.0.launch(prepared, &cancel).await
         }))
+    }
+
+    fn make(
+        &self,
+        definition: Arc<Definition>,
+        fresh: bool,
+        progress: Option<EventSender>,
+    ) -> BoxFuture<'_, Result<String, BackendError>> {
+        Box::pin(async move {
+            let ready = self.0.ready().await?;
+            Ok(self.0.make(&ready, &definition, fresh, progress).await?.id)
+        })
+    }
+
+    fn derive(
+        &self,
+        definition: Arc<Definition>,
+        base: Option<String>,
+        packages: Packages,
+        progress: Option<EventSender>,
+    ) -> BoxFuture<'_, Result<String, BackendError>> {
+        Box::pin(async move {
+            let ready = self.0.ready().await?;
+            let base = self.0.image(&ready, &definition, base.as_deref(), progress.clone()).await?;
+            Ok(self.0.derive(&ready, &definition, &base.id, &packages, false, progress).await?.id)
+        })
+    }
+
+    fn others(&self, session: &str) -> BoxFuture<'_, usize> {
+        let session = session.to_owned();
+        Box::pin(async move {
+            let Ok(ready) = self.0.ready().await else { return 0 };
+            let (kernel, directory) = (self.0.owner.kernel.to_string(), self.0.directory());
+            let there = ready.engine.running().await.unwrap_or_default();
+            let theirs =
+                |r: &&Running| r.session == session && r.directory == directory && r.kernel != kernel;
+            there.iter().filter(theirs).count()
+        })
     }
 
     fn destroy_all(&self) -> BoxFuture<'_, ()> {

@@ -26,13 +26,18 @@ pub(crate) enum Order {
     InputReply = 0x05,
     Request = 0x06,
     Restart = 0x07,
+    Stdin = 0x08,
 }
 
 /// One message to the supervisor, in as many frames as it takes.
 pub(crate) fn encode(order: Order, run: u32, payload: &Value) -> Vec<u8> {
-    let payload = payload.to_string().into_bytes();
+    encode_raw(order, run, payload.to_string().as_bytes())
+}
+
+/// The same for a payload that is not JSON.
+pub(crate) fn encode_raw(order: Order, run: u32, payload: &[u8]) -> Vec<u8> {
     let mut frames = Vec::with_capacity(payload.len() + HEADER);
-    let mut rest = payload.as_slice();
+    let mut rest = payload;
     loop {
         let (now, later) = rest.split_at(rest.len().min(MAX_PAYLOAD));
         let kind = if later.is_empty() { order } else { Order::Part };
@@ -65,6 +70,11 @@ pub(crate) enum Frame {
     Exit(Exit),
     Worker(WorkerNews),
     Fault(String),
+    /// The process took so many bytes of its standard input; 0: it reads no more.
+    Taken(u32),
+    /// What a piped process wrote, apart from all that code may write beside it.
+    PipeOut(Bytes),
+    PipeErr(Bytes),
     Display(DisplayFrame),
     Result(BundleFrame),
     Error(ErrorFrame),
@@ -94,6 +104,8 @@ pub(crate) struct Exit {
     pub(crate) stage: String,
     #[serde(default)]
     pub(crate) oom: bool,
+    #[serde(default)]
+    pub(crate) memory: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -155,6 +167,7 @@ pub(crate) struct Done {
     pub(crate) error: Option<ErrorFrame>,
     pub(crate) payload: Vec<Value>,
     pub(crate) user_expressions: Map<String, Value>,
+    pub(crate) memory: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -210,7 +223,7 @@ impl Decoder {
 
     fn take(&mut self, kind: u8, payload: Bytes) -> Result<Option<Frame>, FrameError> {
         match kind {
-            0x80..=0x85 => Frame::from_supervisor(kind, payload).map(Some),
+            0x80..=0x88 => Frame::from_supervisor(kind, payload).map(Some),
             0xaf => {
                 if self.parts.len() + payload.len() > MAX_MESSAGE {
                     self.dropped += payload.len();
@@ -261,6 +274,12 @@ impl Frame {
                     .unwrap_or_else(|_| WorkerNews::Ready { python: String::new(), ipython: None }),
             ),
             0x85 => Frame::Fault(serde_json::from_slice::<Fault>(&payload).map_err(bad)?.message),
+            0x86 => match <[u8; 4]>::try_from(payload.as_ref()) {
+                Ok(count) => Frame::Taken(u32::from_le_bytes(count)),
+                Err(_) => return Err(FrameError::Malformed(kind, format!("{} bytes", payload.len()))),
+            },
+            0x87 => Frame::PipeOut(payload),
+            0x88 => Frame::PipeErr(payload),
             _ => return Err(FrameError::UnknownKind(kind)),
         })
     }

@@ -265,6 +265,7 @@ class Shell:
             for past in (shell.history_manager.input_hist_parsed, shell.history_manager.input_hist_raw):
                 # Cells that were not Python leave gaps: In[n] is still what cell n ran.
                 past.extend([""] * (order["count"] - len(past)))
+        self.session.take_texts(order.get("texts"), shell.user_ns, shell.user_ns_hidden)
         shell.failed, shell.failed_in_hook = None, False
         result, error = None, None
         try:
@@ -304,6 +305,15 @@ class Shell:
         end["payload"] = shell.payload_manager.read_payload()
         shell.payload_manager.clear_payload()
         return end
+
+    def variables(self):
+        """What the user has defined."""
+        hidden, nothing = self.shell.user_ns_hidden, object()
+        return {
+            name: value
+            for name, value in list(self.shell.user_ns.items())
+            if not name.startswith("_") and value is not hidden.get(name, nothing)
+        }
 
     def complete(self, code, cursor):
         with provisionalcompleter():

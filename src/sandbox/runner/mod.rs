@@ -8,6 +8,22 @@ pub(crate) mod frame;
 
 use serde_json::{Map, Value};
 
+/// The program that packs and unpacks files inside; its argument is an order in JSON.
+const TRANSFER: &str = include_str!("transfer.py");
+
+/// The process that carries out `order` of `transfer.py`.
+pub(crate) fn transfer(order: &Value) -> Vec<String> {
+    ["python3", "-I", "-S", "-c", TRANSFER, &order.to_string()].map(str::to_owned).to_vec()
+}
+
+/// The program that reads, writes and lists single files for a model; its argument is an order in JSON.
+const FILES: &str = include_str!("files.py");
+
+/// The process that carries out `order` of `files.py`.
+pub(crate) fn files(order: &Value) -> Vec<String> {
+    ["python3", "-I", "-S", "-c", FILES, &order.to_string()].map(str::to_owned).to_vec()
+}
+
 /// The oldest and newest protocol that this host speaks is this one.
 pub(crate) const PROTOCOL: u32 = 1;
 
@@ -15,7 +31,7 @@ pub(crate) const PROTOCOL: u32 = 1;
 #[derive(Debug, Clone)]
 pub struct Script {
     /// Name and text; the supervisor is the first.
-    texts: [(&'static str, String); 6],
+    texts: [(&'static str, String); 7],
 }
 
 impl Default for Script {
@@ -27,6 +43,7 @@ impl Default for Script {
             ("channel", include_str!("channel.py")),
             ("ipython_shell", include_str!("ipython_shell.py")),
             ("plain_shell", include_str!("plain_shell.py")),
+            ("state", include_str!("state.py")),
         ];
         Script { texts: texts.map(|(name, text)| (name, text.to_owned())) }
     }

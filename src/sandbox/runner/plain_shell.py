@@ -102,6 +102,7 @@ class Shell:
         sys.modules["__main__"] = self.main
         sys.meta_path.insert(0, Figures(self))
         os.environ["MPLBACKEND"] = "module://" + FIGURES
+        self.hidden = dict(self.names)
         self.store = True
         self.count = 0
 
@@ -174,6 +175,7 @@ class Shell:
         if self.store:
             self.names["In"].extend([""] * (self.count + 1 - len(self.names["In"])))
             self.names["In"][self.count] = code
+        self.session.take_texts(order.get("texts"), self.names, self.hidden)
         try:
             await self.execute(code, "Cell In[%d]" % self.count, not order["silent"])
             self.show_figures()
@@ -215,6 +217,14 @@ class Shell:
             return {"status": "error", "ename": type(e).__name__, "evalue": str(e), "traceback": trace}
 
     # Asking.
+
+    def variables(self):
+        """What the user has defined."""
+        return {
+            name: value
+            for name, value in list(self.names.items())
+            if not name.startswith("_") and value is not self.hidden.get(name, self)
+        }
 
     def complete(self, code, cursor):
         word = re.search(r"[\w.]*$", code[:cursor]).group()

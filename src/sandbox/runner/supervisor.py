@@ -55,8 +55,8 @@ INNER = struct.Struct("<BI")  # kind, length: between supervisor and worker
 MAX = 1 << 20
 CHUNK = 1 << 17
 
-PART, PYTHON, PROCESS, SIGNAL, KILL, INPUT_REPLY, REQUEST, RESTART = range(8)
-HELLO, FD_STDOUT, EXIT, WORKER, FAULT = 0x80, 0x81, 0x83, 0x84, 0x85  # 0x82: descriptor 2
+PART, PYTHON, PROCESS, SIGNAL, KILL, INPUT_REPLY, REQUEST, RESTART, STDIN = range(9)
+HELLO, FD_STDOUT, EXIT, WORKER, FAULT, TAKEN = 0x80, 0x81, 0x83, 0x84, 0x85, 0x86  # 0x82: descriptor 2, 0x87 and 0x88: of a piped process
 DONE, REPLY, READY, LAST = 0xA7, 0xA8, 0xA9, 0xAE
 
 
@@ -67,6 +67,7 @@ class Supervisor:
         self.doing = None  # PYTHON, PROCESS or REQUEST
         self.worker = None
         self.process = None
+        self.feed = None  # what the process reads
         self.restarting = False
         self.exited = collections.deque()
         self.posts = collections.deque()
@@ -83,7 +84,8 @@ class Supervisor:
         os.set_blocking(wake_r, False)
         os.set_blocking(self.wake_w, False)
         self.watch(wake_r, lambda: self.on_wake(wake_r))
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # Linux spares a PID 1 what it has no handler for; gVisor takes it at the word of its settings.
+        for number in system.IGNORED:
             signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self.wake_w, warn_on_full_buffer=False)
@@ -162,11 +164,13 @@ class Supervisor:
         while True:
             with self.lock:  # nobody may signal a pid between its reaping and our noting it
                 try:
-                    pid, status = os.waitpid(-1, os.WNOHANG)
+                    pid, status, used = os.wait4(-1, os.WNOHANG)
                 except ChildProcessError:
                     return
                 if not pid:
                     return
+                if self.process:
+                    self.process.largest = max(self.process.largest, used.ru_maxrss << 10)
                 if self.worker and pid == self.worker.pid:
                     self.worker.pid = None
                     self.exited.append((self.worker, status))
@@ -218,9 +222,9 @@ class Supervisor:
         out_r, out_w = system.pipe()
         err_r, err_w = system.pipe()
         theirs = {commands_r: 3, control_w: 4, replies_r: 5, out_w: 1, err_w: 2}
-        defaults = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGHUP]
+        # SIGINT stays ignored until the worker is ready for it.
+        defaults = system.IGNORED - {signal.SIGINT}
         try:
-            # SIGINT stays ignored until the worker is ready for it.
             pid = system.spawn([sys.executable, "-c", system.WORKER_BOOT], self.env, theirs, defaults)
         except OSError as e:
             system.close(*theirs, commands_w, replies_w, control_r, out_r, err_r)
@@ -347,7 +351,7 @@ class Supervisor:
 
     def start_process(self, run, order):
         try:
-            folder = os.path.join(os.environ.get("TMPDIR") or "/tmp", "cell-" + os.urandom(4).hex())
+            folder = os.path.join(system.temporary(), "cell-" + os.urandom(4).hex())
             os.mkdir(folder, 0o700)
             for name, text in order.get("files", {}).items():
                 with open(os.path.join(folder, os.path.basename(name)), "w", encoding="utf-8") as file:
@@ -358,27 +362,61 @@ class Supervisor:
         if order.get("compile"):
             stages.insert(0, ("compile", order["compile"]))
         self.process = system.Process(stages, dict(self.env, **order.get("env", {})), folder)
+        self.process.memory, self.process.piped = system.memory(), bool(order.get("pipe"))
         self.next_stage(self.process)
 
     def next_stage(self, process):
         process.stage, argv = process.stages.pop(0)
-        argv = [word.replace("{dir}", process.folder) for word in argv]
+        if not process.piped:
+            argv = [word.replace("{dir}", process.folder).replace("{state}", system.state()) for word in argv]
         out_r, out_w = system.pipe()
         err_r, err_w = system.pipe()
-        usual = [signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGHUP]
+        theirs = {out_w: 1, err_w: 2}
+        if self.feed and not process.stages:  # a compiler before it gets no input
+            in_r, self.feed.fd = system.pipe()
+            theirs[in_r] = 0
+            os.set_blocking(self.feed.fd, False)
         try:
-            with self.lock:
-                process.pid = system.spawn(argv, process.env, {out_w: 1, err_w: 2}, usual)
+            # A compiler works beside its source: it names the file by its name alone.
+            with self.lock, system.at(process.folder if process.stage == "compile" else None):
+                process.pid = system.spawn(argv, process.env, theirs, system.IGNORED)
         except OSError as e:
-            system.close(out_r, out_w, err_r, err_w)
+            system.close(out_r, err_r, *theirs)
+            run = self.run
             self.process_over(process)
             missing = "this image has no %s" % argv[0] if e.errno == errno.ENOENT else str(e)
-            return self.fault("%s can't be started: %s" % (argv[0], missing), self.run)
-        system.close(out_w, err_w)
-        process.outputs = {out_r: 1, err_r: 2}
+            return self.fault("%s can't be started: %s" % (argv[0], missing), run)
+        system.close(*theirs)
+        # Apart from what the Python session's threads may write meanwhile.
+        process.outputs = {out_r: 7, err_r: 8} if process.piped else {out_r: 1, err_r: 2}
         for fd in (out_r, err_r):
             os.set_blocking(fd, False)
             self.watch(fd, lambda: self.drain(process.outputs))
+        self.on_feed()
+
+    def on_feed(self):
+        """Hands the process what waits for it, and tells the host how much it took (0: it reads no more)."""
+        feed = self.feed
+        if not feed or feed.fd is None:
+            return
+        taken, deaf = feed.step()
+        if taken:
+            self.emit([OUTER.pack(TAKEN, self.run, 4), struct.pack("<I", taken)])
+        if deaf:
+            self.emit([OUTER.pack(TAKEN, self.run, 4), struct.pack("<I", 0)])
+        if deaf or feed.over():
+            self.end_feed(feed)
+        elif feed.waiting and feed.fd not in self.handlers:
+            self.handlers[feed.fd] = self.on_feed
+            self.epoll.register(feed.fd, select.EPOLLOUT)
+        elif not feed.waiting:
+            self.unwatch(feed.fd)
+
+    def end_feed(self, feed):
+        if feed.fd is not None:
+            self.unwatch(feed.fd)
+            system.close(feed.fd)
+            feed.fd = None
 
     def stage_over(self, process, status):
         strays = self.kill_strays()
@@ -392,11 +430,15 @@ class Supervisor:
         run, stage = self.run, process.stage
         self.process_over(process)
         end = {"code": code, "signal": number, "stage": stage, "strays": strays, "oom": self.take_oom()}
+        end["memory"] = process.peak()
         self.emit_json(EXIT, run, end)
 
     def process_over(self, process):
         with self.lock:
             self.process = None
+            feed, self.feed = self.feed, None
+            if feed:
+                self.end_feed(feed)
             if self.doing == PROCESS:
                 self.run, self.doing = 0, None
         process.clean()
@@ -404,7 +446,7 @@ class Supervisor:
     def fault(self, message, run=0):
         with self.lock:
             if run and run == self.run:
-                self.run, self.doing = 0, None
+                self.run, self.doing, self.feed = 0, None, None
         self.emit_json(FAULT, run, {"message": message})
 
     # The command thread: standard input, signals.
@@ -457,6 +499,7 @@ class Supervisor:
                 if kind == PROCESS:
                     order = json.loads(payload)
                     self.run, self.doing = run, kind
+                    self.feed = system.Feed() if order.get("stdin") else None
                     return self.post(lambda: self.start_process(run, order))
                 data = INNER.pack(kind, len(payload)) + payload
                 if worker and worker.pid:
@@ -470,6 +513,10 @@ class Supervisor:
                         os.write(worker.replies, b"\n" + payload + b"\n")
                     except OSError:
                         pass  # it does not read what it asked for
+            elif kind == STDIN:
+                if self.feed and run == self.run:
+                    self.feed.add(payload)
+                    self.post(self.on_feed)
             elif kind == SIGNAL:
                 number = json.loads(payload)["signal"]
                 if run == self.run and self.doing == PROCESS and process and process.pid:
@@ -482,6 +529,7 @@ class Supervisor:
                 elif run == self.run and self.doing in (PYTHON, REQUEST) and worker:
                     self.kill_worker(worker)
             elif kind == RESTART:
+                system.forget_state()
                 if worker and worker.pid:
                     self.restarting = True
                     system.kill_all()

@@ -1,6 +1,7 @@
 """What the supervisor asks of Linux: pipes, processes, who descends from whom, the memory limit's kills."""
 
 import collections
+import contextlib
 import errno
 import fcntl
 import os
@@ -8,6 +9,8 @@ import signal
 
 PIPE_SIZE = 1 << 20
 F_SETPIPE_SZ, FIONREAD = 1031, 0x541B
+# What the supervisor ignores: all that can be, but for news of its children.
+IGNORED = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}
 
 # The Python session's command line: the rest comes through its descriptor 3. The current directory, which
 # `-c` puts first on the path, is the workspace: a `json.py` there must not run before a cell does.
@@ -113,6 +116,24 @@ def oom_kills():
     return 0
 
 
+def first_number(*paths):
+    """The number in the first of these files that can be read."""
+    for path in paths:
+        try:
+            with open(path) as text:
+                return int(text.read())
+        except (OSError, ValueError):
+            pass
+    return None
+
+
+def memory():
+    """What this container uses now, and the most that it ever used, in bytes; `None` where nobody says."""
+    now = first_number("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes")
+    most = first_number("/sys/fs/cgroup/memory.peak", "/sys/fs/cgroup/memory/memory.max_usage_in_bytes")
+    return now, most
+
+
 def ending(status):
     if os.WIFSIGNALED(status):
         return None, os.WTERMSIG(status)
@@ -129,13 +150,46 @@ def unread(fd):
     return any(waiting)
 
 
+def temporary():
+    return os.environ.get("TMPDIR") or "/tmp"
+
+
+def state():
+    """The file that outlives a process: what shell blocks hand on to the next."""
+    return os.path.join(temporary(), ".cellblock-shell")
+
+
+def forget_state():
+    try:
+        os.unlink(state())
+    except FileNotFoundError:
+        pass
+    except OSError:  # the guest has put something else there
+        os.rename(state(), state() + "-" + os.urandom(4).hex())
+
+
+@contextlib.contextmanager
+def at(folder):
+    """In that folder for a moment: no other thread starts anything or opens a relative path."""
+    if folder is None:
+        yield
+        return
+    here = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.chdir(folder)
+        yield
+    finally:
+        os.fchdir(here)
+        os.close(here)
+
+
 def spawn(argv, env, actions, defaults):
     """Starts a program in a session of its own with these descriptors and default signals."""
     for fd in actions:
         os.set_blocking(fd, True)
     moves = [(os.POSIX_SPAWN_DUP2, fd, to) for fd, to in actions.items()]
     moves.insert(0, (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0))
-    # Python ignores SIGPIPE and SIGXFSZ; ignored signals would stay so after exec.
+    # Ignored signals would stay so after exec.
     pid = os.posix_spawnp(argv[0], argv, env, file_actions=moves, setsid=True, setsigdef=defaults)
     try:
         # When memory runs out, this process must be the last to go.
@@ -198,6 +252,21 @@ class Process:
     def __init__(self, stages, env, folder):
         self.stages, self.env, self.folder = stages, env, folder
         self.stage, self.pid, self.outputs = None, None, {}
+        self.memory = None, None  # the container's use and its record when the run began
+        self.piped = False  # whether its output is apart from all other
+        self.largest = 0  # the most that one of its processes used
+
+    def peak(self):
+        """The most memory that the run used, as far as it is known.
+
+        The record of the container can't be set back from inside. When the run has broken it, what it used
+        is the new record less what was in use before; else no more is known than the largest process.
+        """
+        before, record = self.memory
+        most = memory()[1]
+        if None not in (before, record, most) and most > record:
+            return max(self.largest, most - before)
+        return self.largest or None
 
     def clean(self):
         try:
@@ -206,3 +275,40 @@ class Process:
             os.rmdir(self.folder)
         except OSError:
             pass  # the guest put something else there; /tmp goes with the container
+
+
+class Feed:
+    """What a process is to read. The host sends no more than it knows to be wanted, so this stays small."""
+
+    def __init__(self):
+        self.waiting = collections.deque()
+        self.ended = False
+        self.fd = None  # the pipe, once the process is there
+
+    def add(self, data):
+        if data:
+            self.waiting.append(memoryview(data))
+        else:
+            self.ended = True
+
+    def step(self):
+        """Writes what fits now: how many bytes, and whether nobody will read any more."""
+        taken = 0
+        while self.waiting:
+            data = self.waiting[0]
+            try:
+                count = os.write(self.fd, data)
+            except BlockingIOError:
+                break
+            except OSError:
+                self.waiting.clear()
+                return taken, True
+            taken += count
+            if count < len(data):
+                self.waiting[0] = data[count:]
+            else:
+                self.waiting.popleft()
+        return taken, False
+
+    def over(self):
+        return self.ended and not self.waiting

@@ -13,6 +13,7 @@ import fcntl
 import io
 import json
 import os
+import resource
 import select
 import signal
 import sys
@@ -72,14 +73,42 @@ class Session:
         self.asking = threading.Lock()
         self.asked = 0
         self.no_stdin = StdinNotImplementedError
+        self.texts_version, self.texts_ours = None, {}
         self.answers = b""
         self.shell = None
         self.libc_stdout = None
+        self.given = None  # what stands for the user's answers in this run
+        self.nothing = None  # the standard input of all others
+        try:
+            self.memory = os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
+        except OSError:
+            self.memory = None
+        self.before = None
+
+    def take_texts(self, texts, names, hidden):
+        """Puts texts of the kernel into the user's names: data, never code. What the user assigned stays theirs."""
+        if not texts or texts["version"] == self.texts_version:
+            return
+        self.texts_version = texts["version"]
+        for value in texts["values"]:
+            name, text = value["name"], value["text"]
+            if value["replace"]:
+                self.texts_ours.pop(name, None)
+                hidden.pop(name, None)
+                names[name] = text
+            elif name not in names or names[name] is self.texts_ours.get(name, self):
+                names[name] = self.texts_ours[name] = hidden[name] = text
 
     # Questions.
 
     def ask(self, prompt, password):
         run = self.running
+        if self.given is not None:
+            sys.stdout.write(prompt)
+            line = self.given.readline()
+            if not line:
+                raise EOFError("EOF when reading a line")
+            return line[:-1] if line.endswith("\n") else line
         if not self.allow_stdin or not run:
             raise self.no_stdin("input was asked for, but this front end does not support input requests")
         with self.asking:
@@ -154,7 +183,7 @@ class Session:
         except (OSError, AttributeError, ValueError):
             self.libc_stdout = None
         sys.argv[:] = [""]
-        sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0)), encoding="utf-8")
+        self.nothing = sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0)), encoding="utf-8")
         builtins.input = self.input
         import getpass
 
@@ -240,10 +269,36 @@ class Session:
         self.cells += 1
         self.runs += 1
         self.running = self.runs
+        text = order.get("stdin")
+        if text is not None:
+            self.given = io.TextIOWrapper(io.BytesIO(text.encode("utf-8", "replace")), encoding="utf-8")
+            sys.stdin = self.given
+        self.begin_memory()
         self.done(await self.shell.run(order))
+
+    def begin_memory(self):
+        """The record of this process's memory begins anew; a child's can only be broken."""
+        if self.memory is not None:
+            try:
+                os.write(self.memory, b"5")
+            except OSError:
+                self.memory = None
+        self.before = [resource.getrusage(who).ru_maxrss for who in (0, -1)]
+
+    def peak(self):
+        """The most memory that the run used in one process, in bytes; `None` where that is not known."""
+        own, child = (resource.getrusage(who).ru_maxrss for who in (0, -1))
+        if self.before is None or self.memory is None and own <= self.before[0]:
+            return None
+        return max(own, child if child > self.before[1] else 0) << 10
 
     def done(self, end):
         self.running = 0
+        end["memory"] = self.peak()
+        if self.given is not None:
+            if sys.stdin is self.given:
+                sys.stdin = self.nothing
+            self.given = None
         if self.libc_stdout is not None:
             self.fflush(self.libc_stdout)
         self.show(DONE, encode(end))
@@ -262,6 +317,9 @@ class Session:
                 reply = self.shell.inspect(order["code"], order["cursor_pos"], order.get("detail_level", 0))
             elif op == "is_complete":
                 reply = self.shell.is_complete(order["code"])
+            elif op in ("save", "load"):
+                state = sys.modules.get("_cellblock_state") or load("state")
+                reply = state.save(self.shell.variables(), order) if op == "save" else state.load(order)
             else:
                 reply = {"error": "unknown request"}
         except (Exception, KeyboardInterrupt, SystemExit) as e:

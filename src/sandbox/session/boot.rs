@@ -15,10 +15,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::event::{self, Event, terminal};
 use crate::sandbox::backend::{Backend, BackendError, Container, GuestInput, GuestOutput, Obituary};
-use crate::sandbox::runner::frame::{Decoder, Frame, FrameError, Hello, Incoming, Order, encode};
+use crate::sandbox::definition::Plan;
+use crate::sandbox::runner::frame::{Decoder, Frame, FrameError, Hello, Incoming, Order, encode, encode_raw};
 use crate::sandbox::runner::{PROTOCOL, Script};
 use crate::sandbox::spill::Shelf;
 use crate::sandbox::workspace::Workspace;
+
+use super::traces::Traces;
 
 /// How long the supervisor may take for its first word.
 const HELLO: Duration = Duration::from_secs(30);
@@ -38,6 +41,16 @@ pub(super) struct Live {
     pub(super) notices: Vec<String>,
     /// Where output goes that a cell does not show.
     pub(super) shelf: Option<Shelf>,
+    /// The engine's id of the image.
+    pub(super) image: String,
+    /// When it came up.
+    pub(super) since: tokio::time::Instant,
+    /// The host's side of `/session` or `/work`.
+    pub(super) place: Option<Arc<Workspace>>,
+    /// The host's side of `/workspace`.
+    pub(super) workspace: Option<Arc<Workspace>>,
+    /// What runs leave behind; taken out while one goes on.
+    pub(super) traces: Option<Traces>,
 }
 
 /// Why there is no live session.
@@ -72,18 +85,41 @@ pub(super) struct Starting {
 }
 
 impl Starting {
-    pub(super) fn begin(backend: Arc<dyn Backend>, script: Script, guarded: bool) -> Self {
+    pub(super) fn begin(backend: Arc<dyn Backend>, plan: Plan, script: Script, guarded: bool) -> Self {
         let (told, progress) = event::channel(16);
         let cancel = CancellationToken::new();
         let stop = cancel.clone();
+        let (definition, place) = (Arc::clone(&plan.definition), plan.place.clone());
         let task = tokio::spawn(async move {
             let sources = script.sources();
-            let started = backend.start(Script::argv(&sources), Some(told), stop.clone()).await?;
+            let started = {
+                let plan = Plan { argv: Script::argv(&sources), ..plan };
+                backend.start(plan, Some(told), stop.clone()).await?
+            };
+            let traces = {
+                let (own, workspace) = (started.place.clone(), started.workspace.clone());
+                Traces::open(own, workspace, &definition, &place)
+            }
+            .await;
             let (frames_in, frames) = mpsc::channel(DEPTH);
             tokio::spawn(read(started.output, frames_in));
             let (container, input, notices) = (Arc::from(started.container), started.input, started.notices);
-            let shelf = started.workspace.map(shelf);
-            let mut live = Live { container, input, frames, next_run: 0, notices, shelf };
+            let workspace = started.workspace;
+            let shelf = workspace.clone().map(shelf);
+            let (image, place) = (started.image, started.place);
+            let mut live = Live {
+                container,
+                input,
+                frames,
+                next_run: 0,
+                notices,
+                shelf,
+                image,
+                since: tokio::time::Instant::now(),
+                place,
+                workspace,
+                traces,
+            };
             let greeted = tokio::select! {
                 greeted = live.greet(&sources, guarded) => greeted,
                 () = stop.cancelled() => Err(BackendError::Cancelled.into()),
@@ -191,6 +227,11 @@ impl Live {
 
     pub(super) async fn order(&mut self, order: Order, run: u32, payload: &Value) -> std::io::Result<()> {
         self.write(&encode(order, run, payload)).await
+    }
+
+    /// A piece of a process's standard input.
+    pub(super) async fn feed(&mut self, run: u32, piece: &[u8]) -> std::io::Result<()> {
+        self.write(&encode_raw(Order::Stdin, run, piece)).await
     }
 
     async fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {

@@ -12,11 +12,14 @@ use tokio_util::sync::CancellationToken;
 use crate::event::{
     Ask, AskError, Bundle, DisplayId, Event, EventSender, Notice, Question, Stream, terminal,
 };
+use crate::sandbox::disk::{Disk, Full};
 use crate::sandbox::output::{Outlet, guest_failure};
 use crate::sandbox::runner::frame::{Done, Exit, Frame, Incoming, Lost, Order, WorkerNews};
 use crate::sandbox::{PythonInfo, spill::Spill};
 
 use super::boot::Live;
+use super::feed::Feed;
+use super::words::By;
 
 /// How a run that must stop is stopped, step by step, each this long after the stop was asked for.
 const STEPS: [(Duration, Step); 4] = [
@@ -25,6 +28,9 @@ const STEPS: [(Duration, Step); 4] = [
     (Duration::from_millis(1600), Step::Kill),
     (Duration::from_millis(1950), Step::Destroy),
 ];
+
+/// How long the engine may take to say whether it was paused.
+const WORD: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
@@ -37,7 +43,8 @@ enum Step {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
     Interrupt,
-    Timeout(Duration),
+    Timeout(Duration, By),
+    Disk(Full),
     Shutdown,
 }
 
@@ -51,7 +58,10 @@ pub(super) enum Ending {
     /// The channel ended; says what broke it, when it did not simply close.
     Gone(Option<String>),
     /// Nothing else stopped it.
-    Destroyed,
+    Destroyed {
+        /// Somebody had paused the container.
+        paused: bool,
+    },
 }
 
 /// A run that is over.
@@ -61,11 +71,14 @@ pub(super) struct Driven {
     pub(super) duration: Duration,
     /// The Python session was lost beside the run: by a shell block, or just before the run began.
     pub(super) lost_beside: Option<Lost>,
+    /// Bytes that it wrote to the two streams.
+    pub(super) written: u64,
 }
 
 /// What a run is driven with.
 pub(super) struct Surroundings<'a> {
     pub(super) timeout: Option<Duration>,
+    pub(super) timeout_by: By,
     pub(super) events: &'a EventSender,
     pub(super) ask: Arc<dyn Ask>,
     pub(super) cancel: &'a CancellationToken,
@@ -111,13 +124,17 @@ struct Drive<'a, 'b> {
     stopping: Option<Stopping>,
     asking: Option<Asking>,
     closed: bool,
+    feed: Option<Feed>,
+    disk: Option<&'a mut Disk>,
     lost_beside: Option<Lost>,
+    written: u64,
 }
 
-/// Drives run number `run`, which has been ordered, to its end.
+/// Drives run number `run`, which has been ordered, to its end; `feed` is what its process reads, `disk` what it may write.
 pub(super) async fn drive(
     live: &mut Live,
     run: u32,
+    (feed, disk): (Option<Feed>, Option<&mut Disk>),
     around: &Surroundings<'_>,
     outlet: &mut Outlet,
 ) -> Driven {
@@ -131,7 +148,10 @@ pub(super) async fn drive(
         stopping: None,
         asking: None,
         closed: false,
+        feed,
+        disk,
         lost_beside: None,
+        written: 0,
     };
     let ending = drive.until_it_ends().await;
     Driven {
@@ -139,6 +159,7 @@ pub(super) async fn drive(
         stop: drive.stopping.map(|s| s.why),
         duration: drive.clock.spent(),
         lost_beside: drive.lost_beside,
+        written: drive.written,
     }
 }
 
@@ -155,7 +176,7 @@ impl Drive<'_, '_> {
                 () = around.shutdown.cancelled() => {
                     self.stopping = Some(Stopping { why: Stop::Shutdown, since: Instant::now(), step: STEPS.len() });
                     self.live.container.destroy().await;
-                    return Ending::Destroyed;
+                    return Ending::Destroyed { paused: false };
                 }
                 () = around.cancel.cancelled(), if self.stopping.is_none() => self.stop(Stop::Interrupt),
                 () = at(timer), if timer.is_some() => {
@@ -163,6 +184,7 @@ impl Drive<'_, '_> {
                         return ending;
                     }
                 }
+                full = overfull(&mut self.disk), if self.stopping.is_none() => self.stop(Stop::Disk(full)),
                 (seq, answer) = answer(&mut self.asking), if self.asking.is_some() => {
                     self.asking = None;
                     self.clock.go_on();
@@ -175,6 +197,11 @@ impl Drive<'_, '_> {
                     Err(_) => self.closed = true,
                 },
                 () = catch_up(self.outlet.busy_spill()), if behind => {}
+                piece = next_piece(&mut self.feed), if self.feed.is_some() && self.stopping.is_none() => {
+                    if let Err(e) = self.live.feed(self.run, &piece).await {
+                        tracing::debug!(error = %e, "the supervisor takes no input");
+                    }
+                }
                 incoming = self.live.frames.recv(), if !behind => {
                     let ending = match incoming {
                         Some(Ok(incoming)) => self.frame(incoming).await,
@@ -210,7 +237,7 @@ impl Drive<'_, '_> {
 
     async fn on_timer(&mut self) -> Option<Ending> {
         let Some(stopping) = &mut self.stopping else {
-            self.stop(Stop::Timeout(self.around.timeout.unwrap_or_default()));
+            self.stop(Stop::Timeout(self.around.timeout.unwrap_or_default(), self.around.timeout_by));
             return None;
         };
         let (_, step) = STEPS.get(stopping.step)?;
@@ -219,8 +246,10 @@ impl Drive<'_, '_> {
             Step::Signal => self.live.order(Order::Signal, self.run, &json!({ "signal": 2 })).await,
             Step::Kill => self.live.order(Order::Kill, self.run, &json!({})).await,
             Step::Destroy => {
-                self.live.container.destroy().await;
-                return Some(Ending::Destroyed);
+                let container = &self.live.container;
+                let paused = tokio::time::timeout(WORD, container.paused()).await.unwrap_or(false);
+                container.destroy().await;
+                return Some(Ending::Destroyed { paused });
             }
         };
         if let Err(e) = sent {
@@ -263,9 +292,33 @@ impl Drive<'_, '_> {
                 }
             }
             Frame::Worker(WorkerNews::Ready { python, ipython }) => tell(self.around.python, python, ipython),
-            frame => show(self.outlet, frame, incoming.size),
+            Frame::Taken(count) => {
+                if let Some(feed) = self.feed.as_mut().filter(|_| mine) {
+                    feed.taken(count);
+                }
+            }
+            frame => {
+                if let Frame::Stdout(bytes) | Frame::Stderr(bytes) = &frame {
+                    self.written += bytes.len() as u64;
+                }
+                show(self.outlet, frame, incoming.size);
+            }
         }
         None
+    }
+}
+
+async fn overfull(disk: &mut Option<&mut Disk>) -> Full {
+    match disk {
+        Some(disk) => disk.full().await,
+        None => std::future::pending().await,
+    }
+}
+
+pub(super) async fn next_piece(feed: &mut Option<Feed>) -> bytes::Bytes {
+    match feed {
+        Some(feed) => feed.next().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -303,13 +356,16 @@ pub(super) fn show(outlet: &mut Outlet, frame: Frame, size: usize) {
         | Frame::Exit(_)
         | Frame::Worker(_)
         | Frame::Fault(_)
+        | Frame::Taken(_)
+        | Frame::PipeOut(_)
+        | Frame::PipeErr(_)
         | Frame::Input(_)
         | Frame::Done(_)
         | Frame::Reply(_) => {}
     }
 }
 
-async fn at(timer: Option<Instant>) {
+pub(super) async fn at(timer: Option<Instant>) {
     if let Some(timer) = timer {
         tokio::time::sleep_until(timer).await;
     }
@@ -337,5 +393,7 @@ pub(super) fn python_order(run: &crate::sandbox::Run, allow_stdin: bool) -> Valu
         "store_history": run.store_history,
         "allow_stdin": allow_stdin,
         "user_expressions": run.user_expressions,
+        "stdin": run.stdin,
+        "texts": run.texts,
     })
 }

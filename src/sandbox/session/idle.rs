@@ -1,21 +1,26 @@
 //! What happens between runs: news, output of background work, requests, a reset.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use crate::event::Notice;
 use crate::sandbox::output::Outlet;
 use crate::sandbox::runner::frame::{Frame, Incoming, Lost, Order, WorkerNews};
 
 use super::boot::Live;
-use super::{Session, drive, next_frame, started, words};
+use super::words::By;
+use super::{Look, Session, drive, next_frame, started, words};
 
 /// A request that guest code answers may take this long before it is interrupted, and this long before the
 /// session is killed for it.
 const REQUEST: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(12)];
 /// Output of background work that is kept between runs.
 const BETWEEN: usize = 256 << 10;
+/// How long the engine may take to say what a container uses.
+const USAGE: Duration = Duration::from_secs(3);
 /// How long the old Python session may take to end.
 const RESTART: Duration = Duration::from_secs(2);
 
@@ -27,7 +32,9 @@ impl Session {
                 Frame::Worker(WorkerNews::Ready { python, ipython }) => {
                     drive::tell(&self.python, python, ipython);
                 }
-                Frame::Worker(WorkerNews::Lost(lost)) if !lost.restart => self.lose_beside(&lost),
+                Frame::Worker(WorkerNews::Lost(lost)) if !lost.restart => {
+                    self.lose_beside(&lost, "Between two cells");
+                }
                 _ => self.keep(incoming),
             },
             Some(Err(broken)) => self.gone_idle(Some(&broken)).await,
@@ -36,11 +43,12 @@ impl Session {
     }
 
     /// The Python session was lost while no Python code ran: the next that does is told.
-    pub(super) fn lose_beside(&mut self, lost: &Lost) {
-        let (_, how) = words::how_lost(lost, self.settings.memory);
+    pub(super) fn lose_beside(&mut self, lost: &Lost, when: &str) {
+        let (_, how) =
+            words::how_lost(lost, (self.definition.limits.memory, By::of(&self.definition, false)));
         if std::mem::take(&mut self.used) {
             self.lost = Some(format!(
-                "Between two cells {how}. Its variables and imports are lost; this cell runs in a fresh one."
+                "{when} {how}. Its variables and imports are lost; this cell runs in a fresh one."
             ));
         }
     }
@@ -54,7 +62,15 @@ impl Session {
         }
     }
 
-    fn keep(&mut self, incoming: Incoming) {
+    /// How the container is.
+    pub(super) async fn look(&mut self) -> Look {
+        let Some(live) = &self.live else { return Look { stopped: self.stopped.clone(), ..Look::default() } };
+        let (image, up, container) = (live.image.clone(), live.since.elapsed(), Arc::clone(&live.container));
+        let usage = tokio::time::timeout(USAGE, container.usage()).await.ok().flatten();
+        Look { image: Some(image), up: Some(up), usage, stopped: None }
+    }
+
+    pub(super) fn keep(&mut self, incoming: Incoming) {
         if self.between_size + incoming.size <= BETWEEN {
             self.between_size += incoming.size;
             self.between.push(incoming);
@@ -75,6 +91,16 @@ impl Session {
 
     /// Asks the Python session; `Null` when it does not answer.
     pub(super) async fn request(&mut self, request: &Value) -> Value {
+        self.request_within(request, REQUEST, &CancellationToken::new()).await
+    }
+
+    /// The same for one that may take longer: it is interrupted, then killed after these times.
+    pub(super) async fn request_within(
+        &mut self,
+        request: &Value,
+        patience: [Duration; 2],
+        cancel: &CancellationToken,
+    ) -> Value {
         if self.live.is_none() && self.starting.is_some() {
             tokio::select! {
                 () = self.shutdown.cancelled() => return Value::Null,
@@ -88,12 +114,19 @@ impl Session {
             return Value::Null;
         }
         let begun = tokio::time::Instant::now();
-        let mut patience = REQUEST.iter().zip([Order::Signal, Order::Kill]);
+        let mut patience = patience.iter().zip([Order::Signal, Order::Kill]);
         let mut next = patience.next();
+        let mut cancelled = false;
         loop {
             let alarm = next.map(|(after, order)| (begun + *after, order));
             tokio::select! {
                 () = self.shutdown.cancelled() => return Value::Null,
+                () = cancel.cancelled(), if !cancelled => {
+                    cancelled = true;
+                    if let Some(live) = &mut self.live {
+                        let _ = live.order(Order::Signal, number, &json!({ "signal": 2 })).await;
+                    }
+                }
                 () = async { if let Some((at, _)) = alarm { tokio::time::sleep_until(at).await } }, if alarm.is_some() => {
                     if let (Some((_, order)), Some(live)) = (alarm, &mut self.live) {
                         let _ = live.order(order, number, &json!({ "signal": 2 })).await;

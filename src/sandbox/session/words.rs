@@ -2,6 +2,8 @@
 
 use crate::event::Failure;
 use crate::sandbox::backend::Obituary;
+use crate::sandbox::definition::Definition;
+use crate::sandbox::disk::Full;
 use crate::sandbox::output::{guest_failure, size};
 use crate::sandbox::runner::frame::{Done, Exit, Lost};
 
@@ -9,19 +11,81 @@ use super::drive::Stop;
 
 const AFRESH: &str = "Its variables and imports are lost; the next cell starts a fresh one.";
 
+/// Who set a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    /// An attribute of the block's fence.
+    Fence,
+    /// The container's definition, or a setting where that says nothing.
+    Container,
+    /// A setting.
+    Setting,
+}
+
+impl By {
+    /// Who set a limit of a container; `fence`: the block did.
+    pub(super) fn of(definition: &Definition, fence: bool) -> Self {
+        match (fence, definition.origin.as_str()) {
+            (true, _) => By::Fence,
+            (false, "built in") => By::Setting,
+            _ => By::Container,
+        }
+    }
+
+    fn sets(self, limit: &str) -> String {
+        match self {
+            By::Fence => format!("the fence ({limit}=) sets the limit"),
+            By::Container => {
+                format!("the container's resources set the limit, or sandbox.{limit} where they say nothing")
+            }
+            By::Setting => format!("sandbox.{limit} sets the limit"),
+        }
+    }
+}
+
+/// The memory limit: bytes, and who set it.
+pub(super) type Memory = (u64, By);
+
 /// What a run that was stopped is said to have ended with; `None`: it was not stopped.
 pub(super) fn stopped(stop: Stop) -> (&'static str, String) {
     match stop {
         Stop::Interrupt => ("KeyboardInterrupt", "the code was interrupted".into()),
-        Stop::Timeout(limit) => (
+        Stop::Timeout(limit, by) => (
             "Timeout",
             format!(
-                "timed out after {} s and was stopped; sandbox.timeout sets the limit",
-                trimmed(limit.as_secs_f64())
+                "timed out after {} s and was stopped; {}",
+                trimmed(limit.as_secs_f64()),
+                by.sets("timeout")
             ),
         ),
+        Stop::Disk(full) => ("DiskFull", full_text(&full, "The run was stopped")),
         Stop::Shutdown => ("SandboxError", "the kernel is shutting down".into()),
     }
+}
+
+/// What a run is said to have ended with that wrote too much and was over before it could be stopped.
+pub(super) fn full(full: &Full) -> String {
+    full_text(full, "The run was over by then")
+}
+
+fn full_text(full: &Full, how: &str) -> String {
+    const REMEDY: &str = "Remove what is not needed, write what need not last to /tmp, or raise `disk`";
+    let limit = size(full.limit);
+    if full.deep {
+        return format!(
+            "disk full: directories in /workspace or the session's folder lie too deep in one another to be counted, and              this container may write {limit} in one run (disk). {how}. Remove them, or set no `disk`"
+        );
+    }
+    let grew = [("/workspace", full.workspace), ("the session's folder", full.own)];
+    let grew: Vec<_> = grew
+        .iter()
+        .filter(|(_, bytes)| *bytes > 0)
+        .map(|(what, bytes)| format!("{what} by {}", size(*bytes)))
+        .collect();
+    format!(
+        "disk full: this container may write {limit} in one run (disk), and in this one grew {}. {how}. {REMEDY}",
+        grew.join(" and ")
+    )
 }
 
 fn trimmed(seconds: f64) -> String {
@@ -29,11 +93,13 @@ fn trimmed(seconds: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// The failure of a Python run that reached its end; `held` is the error it showed last.
-pub(super) fn done(done: &Done, stop: Option<Stop>, held: Option<Failure>) -> Option<Failure> {
-    if let Some(stop @ Stop::Timeout(_)) = stop {
+/// The failure of a Python run that reached its end; `held` is the error it showed last, `lasting` whether the session
+/// outlives the run.
+pub(super) fn done(done: &Done, stop: Option<Stop>, held: Option<Failure>, lasting: bool) -> Option<Failure> {
+    if let Some(stop @ (Stop::Timeout(..) | Stop::Disk(_))) = stop {
         let (name, what) = stopped(stop);
-        let mut failure = Failure::new(name, format!("{what}. Python's variables are kept."));
+        let mut failure =
+            Failure::new(name, if lasting { format!("{what}. Python's variables are kept.") } else { what });
         if let Some(held) = held {
             failure.traceback.splice(0..0, held.traceback);
         }
@@ -55,7 +121,7 @@ pub(super) fn done(done: &Done, stop: Option<Stop>, held: Option<Failure>) -> Op
 }
 
 /// The failure of a process that ended.
-pub(super) fn exit(exit: &Exit, stop: Option<Stop>, memory: u64) -> Option<Failure> {
+pub(super) fn exit(exit: &Exit, stop: Option<Stop>, (memory, by): Memory) -> Option<Failure> {
     if let Some(stop) = stop {
         let (name, what) = stopped(stop);
         return Some(Failure::new(name, what));
@@ -64,7 +130,8 @@ pub(super) fn exit(exit: &Exit, stop: Option<Stop>, memory: u64) -> Option<Failu
     let limit = size(memory);
     if exit.oom {
         let what = format!(
-            "{subject} used more memory than the sandbox has ({limit}) and was killed; sandbox.memory sets the limit"
+            "{subject} used more memory than the sandbox has ({limit}) and was killed; {}",
+            by.sets("memory")
         );
         return Some(Failure::new("OutOfMemory", what));
     }
@@ -83,24 +150,25 @@ pub(super) fn exit(exit: &Exit, stop: Option<Stop>, memory: u64) -> Option<Failu
     Some(Failure::new("ExitCode", format!("{subject} ended with exit code {code}{why}")))
 }
 
-/// The failure of a run that lost the Python session.
-pub(super) fn lost(lost: &Lost, stop: Option<Stop>, memory: u64) -> Failure {
+/// The failure of a run that lost the Python session; `lasting`: one that was to outlive the run.
+pub(super) fn lost(lost: &Lost, stop: Option<Stop>, memory: Memory, lasting: bool) -> Failure {
     if let Some(stop) = stop {
         let (name, what) = stopped(stop);
         let kept = if lost.ready { AFRESH } else { "The next cell starts a fresh one." };
-        return Failure::new(name, format!("{what}. Python did not react and was killed. {kept}"));
+        let kept = if lasting { kept } else { "" };
+        return Failure::new(name, format!("{what}. Python did not react and was killed. {kept}").trim_end());
     }
     let (name, how) = how_lost(lost, memory);
-    Failure::new(name, format!("{how}. {AFRESH}"))
+    Failure::new(name, if lasting { format!("{how}. {AFRESH}") } else { how })
 }
 
 /// How the Python session was lost.
-pub(super) fn how_lost(lost: &Lost, memory: u64) -> (&'static str, String) {
+pub(super) fn how_lost(lost: &Lost, (memory, by): Memory) -> (&'static str, String) {
     if lost.oom {
         let limit = size(memory);
         let how = format!(
-            "the Python session used more memory than the sandbox has ({limit}) and was killed; sandbox.memory sets the \
-             limit"
+            "the Python session used more memory than the sandbox has ({limit}) and was killed; {}",
+            by.sets("memory")
         );
         return ("OutOfMemory", how);
     }
@@ -117,7 +185,7 @@ pub(super) fn how_lost(lost: &Lost, memory: u64) -> (&'static str, String) {
 }
 
 /// How a container ended that should not have.
-pub(super) fn gone(obituary: &Obituary, broken: Option<&str>) -> (&'static str, String) {
+pub(super) fn gone(obituary: &Obituary, broken: Option<&str>, by: By) -> (&'static str, String) {
     if let Some(broken) = broken {
         return ("SandboxError", format!("the sandbox's channel can't be followed any more ({broken})"));
     }
@@ -125,9 +193,16 @@ pub(super) fn gone(obituary: &Obituary, broken: Option<&str>) -> (&'static str, 
         Obituary::OutOfMemory(limit) => (
             "OutOfMemory",
             format!(
-                "the sandbox used more memory than it has ({}) and was ended; sandbox.memory sets the limit",
-                size(*limit)
+                "the sandbox used more memory than it has ({}) and was ended; {}",
+                size(*limit),
+                by.sets("memory")
             ),
+        ),
+        // A runtime may take the whole container with the process that used too much, before the engine knows why.
+        Obituary::Exited(137) => (
+            "SandboxError",
+            "the sandbox's main process was killed (SIGKILL), maybe for using more memory than sandbox.memory allows"
+                .into(),
         ),
         Obituary::Exited(code) => ("SandboxError", format!("the sandbox ended by itself (exit code {code})")),
         Obituary::Removed => ("SandboxError", "the sandbox was removed or killed from outside".into()),

@@ -2,7 +2,7 @@
 
 use cellblock::sandbox::Run;
 
-use super::{Bed, Plan};
+use super::{Around, Bed};
 
 const FORGE: &str = "import os, struct\n\
     try:\n\
@@ -110,7 +110,7 @@ async fn frames_of_the_sessions_kinds_with_hostile_contents_are_data() {
         show(0xa6, b'{\"prompt\": \"forged?\", \"seq\": 99}'); show(0xae, b''); show(0xae, b'\\x83{}')\n\
         show(0xa2, b'{\"data\": {\"text/plain\": \"fine\"}, \"display_id\": \"host:x\", \"update\": true}')\n\
         'done'";
-    let ran = bed.run(Run::new("python", code), Plan::default()).await;
+    let ran = bed.run(Run::new("python", code), Around::default()).await;
     assert_eq!(ran.ok().result(), "'done'");
     assert!(ran.warnings().contains("left out"));
     let ids: Vec<_> = ran
@@ -175,7 +175,7 @@ async fn what_goes_into_the_reply_is_sanitised_too() {
     let bed = Bed::new();
     let mut run = Run::new("python", HOSTILE_REPLY);
     run.user_expressions.insert("a".to_owned(), "Evil()".into());
-    let ran = bed.run(run, Plan::default()).await;
+    let ran = bed.run(run, Around::default()).await;
     assert_eq!(ran.end.payload[0]["data"], serde_json::json!({ "text/html": "<b>b</b>" }));
     assert_eq!(ran.end.user_expressions["a"]["data"]["text/html"], "<b>b</b>");
 }

@@ -3,7 +3,7 @@
 use cellblock::event::{Event, Stream};
 use cellblock::sandbox::Run;
 
-use super::{Bed, Plan};
+use super::{Around, Bed};
 
 const MB: usize = 1 << 20;
 
@@ -23,7 +23,7 @@ async fn above_the_cap_the_whole_text_is_in_a_file_and_the_user_is_told_where() 
         ("python", "import sys\nprint('first')\nfor n in range(300_000): print('line', n)\n1 / 0"),
         ("sh", "echo first; seq 600000; exit 3"),
     ] {
-        let ran = bed.run(Run::new(language, code), Plan::default()).await;
+        let ran = bed.run(Run::new(language, code), Around::default()).await;
         assert!(ran.out().len() <= MB && ran.out().len() > MB / 2, "{}", ran.out().len());
         assert!(["ZeroDivisionError", "ExitCode"].contains(&ran.failure().ename.as_str()));
         let told = ran.warnings();
@@ -60,7 +60,7 @@ async fn the_cap_counts_displays_and_never_the_error() {
     assert!(ran.warnings().contains("were left out"), "{}", ran.warnings());
     assert!(ran.events.len() < 20_000, "{}", ran.events.len());
     let run = Run { shown: ran.end.shown, ..Run::new("python", "print('no room is left' * 1000)") };
-    let next = bed.run(run, Plan::default()).await;
+    let next = bed.run(run, Around::default()).await;
     assert!(next.ok().out().len() < 200, "{}", next.out());
     assert!(next.warnings().contains("cut here"), "{}", next.warnings());
 }
@@ -70,7 +70,7 @@ async fn a_surface_that_does_not_read_does_not_stall_the_guest() {
     let bed = Bed::new();
     let code = "import time\nbegun = time.monotonic()\nprint('stall')\n\
                 for n in range(80_000): print('x' * 99)\nprint(time.monotonic() - begun)";
-    let plan = Plan { stall_at: Some("stall"), ..Plan::default() };
+    let plan = Around { stall_at: Some("stall"), ..Around::default() };
     let ran = bed.run(Run::new("python", code), plan).await;
     let out = ran.ok().out();
     assert_eq!(out.lines().count(), 80_002);
@@ -82,7 +82,7 @@ async fn a_surface_that_does_not_read_does_not_stall_the_guest() {
 async fn a_flood_is_interrupted_and_its_rest_is_kept() {
     let bed = Bed::new();
     for (language, code) in [("sh", "yes flood"), ("python", "while True: print('flood')")] {
-        let plan = Plan { cancel_at: Some("flood"), ..Plan::default() };
+        let plan = Around { cancel_at: Some("flood"), ..Around::default() };
         let ran = bed.run(Run::new(language, code), plan).await;
         assert_eq!(ran.failure().ename, "KeyboardInterrupt");
         assert!(ran.text(Stream::Stdout).starts_with("flood\n"));

@@ -43,7 +43,7 @@ async fn last_words_before_a_sudden_end_are_shown() {
 async fn a_session_that_dies_between_cells_is_missed_at_the_next() {
     let bed = Bed::new();
     bed.python("import os, threading\nkept = 1\nthreading.Timer(.2, os._exit, (5,)).start()").await.ok();
-    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
     let ran = bed.python("'kept' in globals()").await;
     assert_eq!(ran.ok().result(), "False");
     assert!(ran.warnings().contains("exit code 5") && ran.warnings().contains("lost"), "{ran:?}");
@@ -64,9 +64,15 @@ async fn a_container_removed_by_others_costs_one_cell_at_most() {
     let bed = Bed::new();
     bed.python("kept = 1").await.ok();
     bed.remove_containers();
-    let ran = bed.python("'kept' in globals()").await;
+    let mut ran = bed.python("'kept' in globals()").await;
+    // On a busy machine the news may come only when the cell has begun: then that cell says so.
+    if let Some(failure) = &ran.end.failure {
+        assert!(failure.evalue.contains("removed") && failure.evalue.contains("lost"), "{failure:?}");
+        ran = bed.python("'kept' in globals()").await;
+    } else {
+        assert!(ran.warnings().contains("removed") && ran.warnings().contains("lost"), "{ran:?}");
+    }
     assert_eq!(ran.ok().result(), "False");
-    assert!(ran.warnings().contains("removed") && ran.warnings().contains("lost"), "{ran:?}");
     let run = bed.python("import time\ntime.sleep(1000)");
     let (ran, ()) = tokio::join!(run, async {
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;

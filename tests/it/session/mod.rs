@@ -1,41 +1,40 @@
 //! Sessions in real containers: what runs inside, what comes out, what ends them.
 
 mod attacks;
+mod checkpoint;
 mod floods;
+mod input;
 mod losses;
 mod plain;
 mod python;
 mod shell;
 mod stops;
 mod streams;
+mod transfer;
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cellblock::config::{Flavor, SandboxSettings, Settings};
+use cellblock::config::SandboxSettings;
 use cellblock::event::{self, Ask, AskError, Event, EventSender, Failure, Level, Question, Stream};
 use cellblock::sandbox::backend::{Backend, BackendError, Started};
+use cellblock::sandbox::checkpoint::Store;
+use cellblock::sandbox::definition::{Definition, Plan, PoolSettings};
 use cellblock::sandbox::docker::{Docker, Options};
-use cellblock::sandbox::reaper::{COMMAND, Program};
+use cellblock::sandbox::packages::Packages;
 use cellblock::sandbox::runner::Script;
-use cellblock::sandbox::{Run, RunEnd, Sandbox, image, policy};
+use cellblock::sandbox::{Registry, Run, RunEnd, Sandbox, Turns, policy};
 use futures_util::future::BoxFuture;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-/// Only a hang reaches this.
-const PATIENCE: Duration = Duration::from_mins(2);
-
-fn there(image: &str) -> bool {
-    let inspect = std::process::Command::new("docker").args(["image", "inspect", image]).output();
-    inspect.expect("the docker command").status.success()
-}
+use crate::containers::{PATIENCE, docker, labelled, options, sandbox_settings};
 
 /// A sandbox of its own for one test.
-struct Bed {
-    directory: TempDir,
-    sandbox: Sandbox,
-    settings: SandboxSettings,
+pub(crate) struct Bed {
+    pub(crate) directory: TempDir,
+    pub(crate) sandbox: Sandbox,
+    pub(crate) registry: Arc<Registry>,
     label: String,
 }
 
@@ -45,12 +44,32 @@ struct BehindInit(Docker);
 impl Backend for BehindInit {
     fn start(
         &self,
-        argv: Vec<String>,
+        mut plan: Plan,
         progress: Option<EventSender>,
         cancel: CancellationToken,
     ) -> BoxFuture<'_, Result<Started, BackendError>> {
         let shell = ["sh", "-c", "\"$@\"; exit 9", "sh"].map(str::to_owned);
-        self.0.start(shell.into_iter().chain(argv).collect(), progress, cancel)
+        plan.argv = shell.into_iter().chain(plan.argv).collect();
+        self.0.start(plan, progress, cancel)
+    }
+
+    fn make(
+        &self,
+        definition: Arc<Definition>,
+        fresh: bool,
+        progress: Option<EventSender>,
+    ) -> BoxFuture<'_, Result<String, BackendError>> {
+        self.0.make(definition, fresh, progress)
+    }
+
+    fn derive(
+        &self,
+        definition: Arc<Definition>,
+        base: Option<String>,
+        packages: Packages,
+        progress: Option<EventSender>,
+    ) -> BoxFuture<'_, Result<String, BackendError>> {
+        self.0.derive(definition, base, packages, progress)
     }
 
     fn destroy_all(&self) -> BoxFuture<'_, ()> {
@@ -59,16 +78,34 @@ impl Backend for BehindInit {
 }
 
 impl Bed {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with(|_| ())
     }
 
-    fn with(change: impl FnOnce(&mut SandboxSettings)) -> Self {
+    pub(crate) fn with(change: impl FnOnce(&mut SandboxSettings)) -> Self {
         Self::build(change, None, false, true)
     }
 
+    /// Another kernel in the same directory, which goes with the first.
+    fn beside(first: &Bed) -> Self {
+        let mut bed = Self::new();
+        bed.use_directory(first.directory.path());
+        bed
+    }
+
+    fn use_directory(&mut self, directory: &std::path::Path) {
+        let docker = Docker::new(options(directory));
+        self.label = docker.owner().filter();
+        self.sandbox = Sandbox::new(Arc::clone(&self.registry), Arc::new(docker), Turns::unlimited());
+    }
+
+    /// Where its checkpoints lie.
+    fn store(&self) -> Store {
+        Store::new(self.directory.path().join("kept"), 1 << 30)
+    }
+
     /// With the supervisor's `defence` replaced by `instead`.
-    fn weakened(defence: &str, instead: &str) -> Self {
+    pub(crate) fn weakened(defence: &str, instead: &str) -> Self {
         let script = Script::default().weakened(defence, instead);
         assert_ne!(
             format!("{script:?}"),
@@ -88,62 +125,86 @@ impl Bed {
         Self::build(|_| (), None, true, true)
     }
 
+    /// With another engine, as `DOCKER_HOST` names it, and its image.
+    pub(crate) fn at(host: &str, image: &str) -> Self {
+        let mut settings = sandbox_settings();
+        settings.image = Some(image.to_owned());
+        Self::on(Registry::builtin(&settings), None, false, true, Some(host.to_owned()))
+    }
+
     fn build(
         change: impl FnOnce(&mut SandboxSettings),
         script: Option<Script>,
         init: bool,
         guarded: bool,
     ) -> Self {
-        let directory = TempDir::new().expect("a directory");
-        let mut settings = Settings::builtin(Flavor::Markdown).sandbox;
-        let names = [image::default_tag(), "cellblock-python:dev".to_owned()];
-        settings.image = names.into_iter().find(|name| there(name)).or(Some(image::default_tag()));
+        let mut settings = sandbox_settings();
         change(&mut settings);
-        let docker = Docker::new(Options {
-            settings: settings.clone(),
-            directory: directory.path().to_owned(),
-            host: None,
-            recorded_image: None,
-            authorities: None,
-            proxies: Vec::new(),
-            reaper: Program { path: env!("CARGO_BIN_EXE_cellblock").into(), arguments: vec![COMMAND.into()] },
-            temporary: Vec::new(),
-        });
+        Self::on(Registry::builtin(&settings), script, init, guarded, None)
+    }
+
+    /// With another definition of the container.
+    pub(crate) fn defined(change: impl FnOnce(&mut Definition)) -> Self {
+        let mut definition = Definition::python(&sandbox_settings());
+        change(&mut definition);
+        Self::on(Registry::single(definition), None, false, true, None)
+    }
+
+    /// With other settings of how containers are kept.
+    pub(crate) fn settled(change: impl FnOnce(&mut PoolSettings)) -> Self {
+        let mut registry = Registry::builtin(&sandbox_settings());
+        change(&mut registry.settings);
+        Self::on(registry, None, false, true, None)
+    }
+
+    fn on(
+        registry: Registry,
+        script: Option<Script>,
+        init: bool,
+        guarded: bool,
+        host: Option<String>,
+    ) -> Self {
+        let directory = TempDir::new().expect("a directory");
+        let registry = Arc::new(registry);
+        let docker = Docker::new(Options { host, ..options(directory.path()) });
         let label = docker.owner().filter();
         let backend: Arc<dyn Backend> = if init { Arc::new(BehindInit(docker)) } else { Arc::new(docker) };
         let sandbox = if guarded {
-            Sandbox::new(&settings, backend)
+            Sandbox::new(Arc::clone(&registry), backend, Turns::unlimited())
         } else {
-            Sandbox::unguarded(&settings, backend, script.unwrap_or_default())
+            Sandbox::unguarded(Arc::clone(&registry), backend, script.unwrap_or_default())
         };
-        Bed { directory, sandbox, settings, label }
+        let most = registry.containers()[0].limits.checkpoint_size;
+        let sandbox = sandbox.with_checkpoints(Store::new(directory.path().join("kept"), most));
+        Bed { directory, sandbox, registry, label }
     }
 
-    fn containers(&self) -> Vec<String> {
-        let filter = format!("label={}", self.label);
-        let listed = std::process::Command::new("docker").args(["ps", "-aq", "--filter", &filter]).output();
-        let listed = listed.expect("the docker command").stdout;
-        String::from_utf8_lossy(&listed).lines().map(str::to_owned).collect()
+    pub(crate) fn containers(&self) -> Vec<String> {
+        labelled(&self.label)
     }
 
-    fn remove_containers(&self) {
+    pub(crate) fn remove_containers(&self) {
         for id in self.containers() {
-            let removed = std::process::Command::new("docker").args(["rm", "-f", &id]).output();
-            assert!(removed.expect("the docker command").status.success());
+            // One that is about to go by itself may be gone first.
+            docker(&["rm", "-f", &id]);
         }
     }
 
-    async fn python(&self, code: &str) -> Ran {
-        self.run(Run::new("python", code), Plan::default()).await
+    pub(crate) async fn python(&self, code: &str) -> Ran {
+        self.run(Run::new("python", code), Around::default()).await
     }
 
-    async fn sh(&self, code: &str) -> Ran {
-        self.run(Run::new("sh", code), Plan::default()).await
+    pub(crate) async fn sh(&self, code: &str) -> Ran {
+        self.run(Run::new("sh", code), Around::default()).await
     }
 
-    /// Runs, and when `plan` has a moment to cancel, cancels then.
-    async fn run(&self, run: Run, plan: Plan) -> Ran {
-        let approved = policy::approve(run, &self.settings).expect("a known language");
+    pub(crate) async fn bash(&self, code: &str) -> Ran {
+        self.run(Run::new("bash", code), Around::default()).await
+    }
+
+    /// Runs, and when `around` has a moment to cancel, cancels then.
+    pub(crate) async fn run(&self, run: Run, around: Around) -> Ran {
+        let approved = policy::approve(run, &self.registry).expect("a known language");
         let (sender, mut receiver) = event::channel(8);
         let cancel = CancellationToken::new();
         let events = Arc::new(Mutex::new(Vec::new()));
@@ -156,17 +217,17 @@ impl Bed {
                         text.push_str(more);
                     }
                     events.lock().expect("no panic").push(event);
-                    if plan.cancel_at.is_some_and(|mark| text.contains(mark)) {
+                    if around.cancel_at.is_some_and(|mark| text.contains(mark)) {
                         cancel.cancel();
                     }
-                    if plan.stall_at.is_some_and(|mark| text.contains(mark)) {
+                    if around.stall_at.is_some_and(|mark| text.contains(mark)) {
                         tokio::time::sleep(Duration::from_secs(4)).await;
                         text.clear();
                     }
                 }
             }
         });
-        if let Some(after) = plan.cancel_after {
+        if let Some(after) = around.cancel_after {
             let cancel = cancel.clone();
             tokio::spawn(async move {
                 tokio::time::sleep(after).await;
@@ -174,7 +235,7 @@ impl Bed {
             });
         }
         let begun = Instant::now();
-        let running = self.sandbox.run(approved, &sender, plan.ask, cancel);
+        let running = self.sandbox.run(approved, &sender, around.ask, cancel);
         let end = tokio::time::timeout(PATIENCE, running).await.expect("the run hangs");
         let took = begun.elapsed();
         drop(sender);
@@ -185,31 +246,31 @@ impl Bed {
 }
 
 /// What happens around a run.
-struct Plan {
-    ask: Arc<dyn Ask>,
+pub(crate) struct Around {
+    pub(crate) ask: Arc<dyn Ask>,
     /// Cancel once this was shown.
-    cancel_at: Option<&'static str>,
-    cancel_after: Option<Duration>,
+    pub(crate) cancel_at: Option<&'static str>,
+    pub(crate) cancel_after: Option<Duration>,
     /// Stop reading for a while once this was shown.
-    stall_at: Option<&'static str>,
+    pub(crate) stall_at: Option<&'static str>,
 }
 
-impl Default for Plan {
+impl Default for Around {
     fn default() -> Self {
-        Plan { ask: Arc::new(event::ask::Nobody), cancel_at: None, cancel_after: None, stall_at: None }
+        Around { ask: Arc::new(event::ask::Nobody), cancel_at: None, cancel_after: None, stall_at: None }
     }
 }
 
 /// A run that is over, and what it showed.
 #[derive(Debug)]
-struct Ran {
-    end: RunEnd,
-    events: Vec<Event>,
-    took: Duration,
+pub(crate) struct Ran {
+    pub(crate) end: RunEnd,
+    pub(crate) events: Vec<Event>,
+    pub(crate) took: Duration,
 }
 
 impl Ran {
-    fn text(&self, wanted: Stream) -> String {
+    pub(crate) fn text(&self, wanted: Stream) -> String {
         let texts = self.events.iter().filter_map(|event| match event {
             Event::Stream { stream, text } if *stream == wanted => Some(text.as_str()),
             _ => None,
@@ -217,16 +278,16 @@ impl Ran {
         texts.collect()
     }
 
-    fn out(&self) -> String {
+    pub(crate) fn out(&self) -> String {
         self.text(Stream::Stdout)
     }
 
-    fn err(&self) -> String {
+    pub(crate) fn err(&self) -> String {
         self.text(Stream::Stderr)
     }
 
     /// The text of the only result.
-    fn result(&self) -> String {
+    pub(crate) fn result(&self) -> String {
         let results: Vec<_> = self
             .events
             .iter()
@@ -239,7 +300,7 @@ impl Ran {
         results[0].to_owned()
     }
 
-    fn failure(&self) -> &Failure {
+    pub(crate) fn failure(&self) -> &Failure {
         let failure = self.end.failure.as_ref().unwrap_or_else(|| panic!("it succeeded: {self:?}"));
         let shown =
             self.events.iter().filter(|event| matches!(event, Event::Error(e) if e == failure)).count();
@@ -247,12 +308,12 @@ impl Ran {
         failure
     }
 
-    fn ok(&self) -> &Self {
+    pub(crate) fn ok(&self) -> &Self {
         assert_eq!(self.end.failure, None, "{self:?}");
         self
     }
 
-    fn warnings(&self) -> String {
+    pub(crate) fn warnings(&self) -> String {
         let texts = self.events.iter().filter_map(|event| match event {
             Event::Notice(notice) if notice.level == Level::Warning => Some(notice.text.as_str()),
             _ => None,
@@ -262,10 +323,10 @@ impl Ran {
 }
 
 /// Gives these answers, one by one.
-struct Answers(Mutex<Vec<Result<String, AskError>>>, Mutex<Vec<Question>>);
+pub(crate) struct Answers(Mutex<Vec<Result<String, AskError>>>, pub(crate) Mutex<Vec<Question>>);
 
 impl Answers {
-    fn new(answers: impl IntoIterator<Item = Result<&'static str, AskError>>) -> Arc<Self> {
+    pub(crate) fn new(answers: impl IntoIterator<Item = Result<&'static str, AskError>>) -> Arc<Self> {
         let mut answers: Vec<_> = answers.into_iter().map(|a| a.map(str::to_owned)).collect();
         answers.reverse();
         Arc::new(Answers(Mutex::new(answers), Mutex::default()))

@@ -7,7 +7,7 @@ use cellblock::sandbox::runner::Script;
 use cellblock::sandbox::{Completeness, Run};
 use serde_json::json;
 
-use super::{Answers, Bed, Plan};
+use super::{Answers, Around, Bed};
 
 /// As if the image had no `IPython`.
 fn bed() -> Bed {
@@ -24,7 +24,7 @@ async fn values_errors_and_state_work_without_ipython() {
     assert_eq!(bed.python("x = 20\nx + 1").await.ok().result(), "21");
     assert_eq!(bed.sandbox.python().expect("known").ipython, None);
     let ran = bed
-        .run(Run { count: 3, ..Run::new("python", "def f():\n    return 1 / 0\nf()") }, Plan::default())
+        .run(Run { count: 3, ..Run::new("python", "def f():\n    return 1 / 0\nf()") }, Around::default())
         .await;
     let failure = ran.failure();
     assert_eq!(failure.ename, "ZeroDivisionError");
@@ -39,7 +39,7 @@ async fn values_errors_and_state_work_without_ipython() {
     let mut run =
         Run { count: 9, ..Run::new("python", "class C:\n    def _repr_html_(self): return '<b>c</b>'\nC()") };
     run.user_expressions.insert("n".into(), json!("x"));
-    let ran = bed.run(run, Plan::default()).await;
+    let ran = bed.run(run, Around::default()).await;
     let Some(Event::Result { bundle }) = ran.ok().events.last() else { panic!("{ran:?}") };
     assert_eq!(bundle.data()["text/html"], "<b>c</b>");
     assert_eq!(ran.end.user_expressions["n"]["data"]["text/plain"], "20");
@@ -53,9 +53,9 @@ async fn figures_questions_interrupts_and_completion_work_without_ipython() {
         |event| matches!(event, Event::Display { bundle, .. } if bundle.data().contains_key("image/png")),
     );
     assert_eq!(figures.count(), 1, "{ran:?}");
-    let plan = Plan { ask: Arc::clone(&Answers::new([Ok("Ada")])) as _, ..Plan::default() };
+    let plan = Around { ask: Arc::clone(&Answers::new([Ok("Ada")])) as _, ..Around::default() };
     assert_eq!(bed.run(Run::new("python", "kept = input('?')\nkept"), plan).await.ok().result(), "'Ada'");
-    let plan = Plan { cancel_at: Some("go"), ..Plan::default() };
+    let plan = Around { cancel_at: Some("go"), ..Around::default() };
     let ran = bed.run(Run::new("python", "print('go')\nwhile True: pass"), plan).await;
     assert_eq!(ran.failure().ename, "KeyboardInterrupt");
     assert_eq!(bed.sandbox.complete("kept.upp", 8).await.matches, ["kept.upper"]);

@@ -6,7 +6,7 @@ use cellblock::event::{AskError, Event};
 use cellblock::sandbox::{Completeness, Run};
 use serde_json::json;
 
-use super::{Answers, Bed, Plan};
+use super::{Answers, Around, Bed};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_value_is_a_result_and_state_stays_from_cell_to_cell() {
@@ -21,7 +21,7 @@ async fn a_value_is_a_result_and_state_stays_from_cell_to_cell() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_exception_is_an_error_with_the_cells_own_lines_and_colours() {
     let bed = Bed::new();
-    let ran = bed.run(Run { count: 7, ..Run::new("python", "a = 1\nboom = a / 0") }, Plan::default()).await;
+    let ran = bed.run(Run { count: 7, ..Run::new("python", "a = 1\nboom = a / 0") }, Around::default()).await;
     let failure = ran.failure();
     assert_eq!((failure.ename.as_str(), failure.evalue.as_str()), ("ZeroDivisionError", "division by zero"));
     let text = failure.traceback.join("\n");
@@ -92,18 +92,18 @@ async fn magics_and_shell_lines_work_as_in_a_notebook() {
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_runs_and_expressions_follow_the_protocol() {
     let bed = Bed::new();
-    let ran = bed.run(Run { count: 1, ..Run::new("python", "'first'") }, Plan::default()).await;
+    let ran = bed.run(Run { count: 1, ..Run::new("python", "'first'") }, Around::default()).await;
     ran.ok();
     let quiet = Run { silent: true, store_history: false, ..Run::new("python", "41 + 1") };
-    assert_eq!(bed.run(quiet, Plan::default()).await.ok().events, []);
+    assert_eq!(bed.run(quiet, Around::default()).await.ok().events, []);
     let mut run = Run { count: 5, ..Run::new("python", "(In[1], Out[1], _)") };
     run.user_expressions.insert("good".into(), json!("1 + 1"));
     run.user_expressions.insert("bad".into(), json!("1 / 0"));
-    let ran = bed.run(run, Plan::default()).await;
+    let ran = bed.run(run, Around::default()).await;
     assert_eq!(ran.ok().result(), "(\"'first'\", 'first', 'first')");
     assert_eq!(ran.end.user_expressions["good"]["data"]["text/plain"], "2");
     assert_eq!(ran.end.user_expressions["bad"]["ename"], "ZeroDivisionError");
-    let ran = bed.run(Run { count: 6, ..Run::new("python", "In[5]") }, Plan::default()).await;
+    let ran = bed.run(Run { count: 6, ..Run::new("python", "In[5]") }, Around::default()).await;
     assert_eq!(ran.ok().result(), "'(In[1], Out[1], _)'");
 }
 
@@ -112,7 +112,7 @@ async fn questions_reach_the_user_and_come_back() {
     let bed = Bed::new();
     let answers = Answers::new([Ok("Ada"), Ok("secret"), Err(AskError::EndOfInput)]);
     let code = "import getpass\nname = input('Name? ')\nword = getpass.getpass()\nprint(name, word)\ninput()";
-    let plan = Plan { ask: Arc::clone(&answers) as _, ..Plan::default() };
+    let plan = Around { ask: Arc::clone(&answers) as _, ..Around::default() };
     let ran = bed.run(Run::new("python", code), plan).await;
     assert_eq!(ran.out(), "Ada secret\n");
     assert_eq!(ran.failure().ename, "EOFError");

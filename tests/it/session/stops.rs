@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cellblock::event::{Ask, AskError, Question};
-use cellblock::sandbox::Run;
+use cellblock::sandbox::{Run, Tighter};
 use futures_util::future::BoxFuture;
 
-use super::{Answers, Bed, Plan};
+use super::{Answers, Around, Bed};
 
-fn at_go() -> Plan {
-    Plan { cancel_at: Some("go"), ..Plan::default() }
+fn at_go() -> Around {
+    Around { cancel_at: Some("go"), ..Around::default() }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -56,10 +56,10 @@ async fn a_pending_question_is_interrupted() {
     let bed = Bed::new();
     bed.python("kept = 1").await.ok();
     let ask = Answers::new([]);
-    let plan = Plan { ask, cancel_after: Some(Duration::from_millis(500)), ..Plan::default() };
+    let plan = Around { ask, cancel_after: Some(Duration::from_millis(500)), ..Around::default() };
     let ran = bed.run(Run::new("python", "input('anybody?')"), plan).await;
     assert_eq!(ran.failure().ename, "KeyboardInterrupt");
-    let plan = Plan { ask: Answers::new([Ok("fresh")]), ..Plan::default() };
+    let plan = Around { ask: Answers::new([Ok("fresh")]), ..Around::default() };
     assert_eq!(bed.run(Run::new("python", "input(), kept"), plan).await.ok().result(), "('fresh', 1)");
 }
 
@@ -81,29 +81,28 @@ async fn python_that_ignores_the_interrupt_is_killed_and_its_loss_is_said() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupt_between_cells_changes_nothing() {
     let bed = Bed::new();
-    bed.python("import os, signal, threading, time\nx = 1").await.ok();
-    bed.python("threading.Timer(.2, os.killpg, (os.getpgrp(), signal.SIGINT)).start()").await.ok();
-    tokio::time::sleep(Duration::from_millis(600)).await;
+    let code = "import os, signal, threading, time\nx = 1\ndef late():\n    time.sleep(.2)\n    \
+                os.killpg(os.getpgrp(), signal.SIGINT)\n    open('/tmp/sent', 'w').close()\n\
+                threading.Thread(target=late).start()";
+    bed.python(code).await.ok();
+    bed.sh("until [ -e /tmp/sent ]; do sleep .05; done").await.ok();
     assert_eq!(bed.python("x").await.ok().result(), "1");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_timeout_stops_the_code_and_says_so() {
     let bed = Bed::new();
-    let limited = |language: &str, code: &str| Run {
-        timeout: Some(Duration::from_secs(1)),
-        ..Run::new(language, code)
-    };
+    let limited = |language: &str, code: &str| Run { tighter: seconds(2), ..Run::new(language, code) };
     bed.python("kept = 1").await.ok();
     let ran =
-        bed.run(limited("python", "print('begun')\nimport time\ntime.sleep(1000)"), Plan::default()).await;
+        bed.run(limited("python", "print('begun')\nimport time\ntime.sleep(1000)"), Around::default()).await;
     let failure = ran.failure();
     assert_eq!((failure.ename.as_str(), ran.out().as_str()), ("Timeout", "begun\n"));
-    assert!(failure.evalue.contains("timed out after 1 s") && failure.evalue.contains("kept"), "{failure:?}");
+    assert!(failure.evalue.contains("timed out after 2 s") && failure.evalue.contains("kept"), "{failure:?}");
     let told = &ran.end.transcript;
     assert!(told.contains("time.sleep(1000)") && !told.contains("cellblock worker"), "{told}");
     assert_eq!(bed.python("kept").await.ok().result(), "1");
-    let ran = bed.run(limited("sh", "echo begun; sleep 1000"), Plan::default()).await;
+    let ran = bed.run(limited("sh", "echo begun; sleep 1000"), Around::default()).await;
     assert_eq!((ran.failure().ename.as_str(), ran.out().as_str()), ("Timeout", "begun\n"));
 }
 
@@ -117,7 +116,7 @@ impl Ask for Slow {
 
     fn ask(&self, _: Question) -> BoxFuture<'_, Result<String, AskError>> {
         Box::pin(async {
-            tokio::time::sleep(Duration::from_secs(4)).await;
+            tokio::time::sleep(Duration::from_secs(8)).await;
             Ok("late".into())
         })
     }
@@ -127,10 +126,10 @@ impl Ask for Slow {
 async fn waiting_for_the_user_does_not_count() {
     let bed = Bed::new();
     bed.python("1").await.ok();
-    let run = Run { timeout: Some(Duration::from_secs(3)), ..Run::new("python", "input()") };
-    let ran = bed.run(run, Plan { ask: Arc::new(Slow), ..Plan::default() }).await;
+    let run = Run { tighter: seconds(6), ..Run::new("python", "input()") };
+    let ran = bed.run(run, Around { ask: Arc::new(Slow), ..Around::default() }).await;
     assert_eq!(ran.ok().result(), "'late'");
-    assert!(ran.end.duration < Duration::from_secs(3), "{:?}", ran.end.duration);
+    assert!(ran.end.duration < Duration::from_secs(6), "{:?}", ran.end.duration);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -145,4 +144,9 @@ async fn a_shutdown_ends_a_run_and_leaves_nothing() {
     assert!(ran.failure().evalue.contains("shutting down"));
     assert_eq!(bed.containers(), Vec::<String>::new());
     assert!(bed.python("1").await.failure().evalue.contains("shut down"));
+}
+
+/// No longer than this.
+fn seconds(count: u64) -> Tighter {
+    Tighter { timeout: Some(Duration::from_secs(count)), ..Tighter::default() }
 }

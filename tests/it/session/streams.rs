@@ -3,7 +3,7 @@
 use cellblock::event::{Event, Stream};
 use cellblock::sandbox::Run;
 
-use super::{Bed, Plan};
+use super::{Around, Bed};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_character_cut_in_two_arrives_whole_and_what_follows_is_not_lost() {
@@ -66,12 +66,12 @@ async fn output_is_seen_while_the_code_still_runs() {
         "print('now')\nimport time\ntime.sleep(1000)",
         "import subprocess\nsubprocess.run('echo now; sleep 1000', shell=True)",
     ] {
-        let plan = Plan { cancel_at: Some("now"), ..Plan::default() };
+        let plan = Around { cancel_at: Some("now"), ..Around::default() };
         let ran = bed.run(Run::new("python", code), plan).await;
         assert_eq!(ran.out(), "now\n");
         ran.failure();
     }
-    let plan = Plan { cancel_at: Some("now"), ..Plan::default() };
+    let plan = Around { cancel_at: Some("now"), ..Around::default() };
     assert_eq!(bed.run(Run::new("sh", "printf now; sleep 1000"), plan).await.out(), "now");
 }
 
@@ -100,7 +100,7 @@ async fn what_a_thread_says_after_its_cell_belongs_to_the_next() {
     let code = "import threading, time\ndef late():\n    time.sleep(.3)\n    print('late')\n\
                 threading.Thread(target=late).start()\nprint('early')";
     assert_eq!(bed.python(code).await.ok().out(), "early\n");
-    tokio::time::sleep(std::time::Duration::from_millis(800)).await;
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
     let ran = bed.python("print('next')").await;
     assert_eq!(ran.ok().out(), "late\nnext\n");
     assert!(matches!(&ran.events[0], Event::Notice(n) if n.text.contains("background")), "{ran:?}");

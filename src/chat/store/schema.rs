@@ -1,0 +1,181 @@
+//! The database's file: made with tight permissions, recognised as ours, brought up to date.
+
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, TransactionBehavior};
+use rustix::fs::{Mode, OFlags};
+
+/// The version of the schema that this program writes.
+const VERSION: i64 = 1;
+/// Marks the file as ours (`SQLite`'s `application_id`).
+const OURS: i64 = 0x4365_6c6c;
+/// The longest that another kernel's write is waited for.
+const BUSY: Duration = Duration::from_secs(5);
+
+/// From nothing to version 1.
+const FIRST: &str = "
+    CREATE TABLE session (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL, started INTEGER NOT NULL
+    );
+    CREATE TABLE branch (
+        id INTEGER PRIMARY KEY, session INTEGER NOT NULL, key TEXT NOT NULL, name TEXT NOT NULL,
+        used INTEGER NOT NULL, closed INTEGER NOT NULL DEFAULT 0
+    );
+    CREATE INDEX branch_key ON branch (key, used);
+    CREATE TABLE turn (
+        id INTEGER PRIMARY KEY, session INTEGER NOT NULL, cell TEXT, print INTEGER NOT NULL, made INTEGER NOT NULL,
+        label TEXT NOT NULL DEFAULT '', size INTEGER NOT NULL DEFAULT 0, replied INTEGER NOT NULL DEFAULT 0
+    );
+    CREATE TABLE member (
+        branch INTEGER NOT NULL, turn INTEGER NOT NULL, rank INTEGER NOT NULL, hidden INTEGER NOT NULL,
+        pinned INTEGER NOT NULL, stale INTEGER NOT NULL, PRIMARY KEY (branch, turn)
+    ) WITHOUT ROWID;
+    CREATE TABLE source (turn INTEGER PRIMARY KEY, text TEXT NOT NULL);
+    CREATE TABLE step (
+        id INTEGER PRIMARY KEY, turn INTEGER NOT NULL, number INTEGER NOT NULL, body TEXT NOT NULL,
+        UNIQUE (turn, number)
+    );
+    CREATE TABLE line (
+        id INTEGER PRIMARY KEY, session INTEGER NOT NULL, key TEXT NOT NULL, line INTEGER NOT NULL,
+        input TEXT NOT NULL, output TEXT, UNIQUE (session, line)
+    );
+    CREATE INDEX line_key ON line (key, id);
+";
+
+/// Why the database can't be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Problem {
+    #[error("was written by a newer Cellblock (schema {0}; this one knows {VERSION})")]
+    Newer(i64),
+    #[error("belongs to another program")]
+    Foreign,
+    #[error("can't be opened: {0}")]
+    File(#[from] std::io::Error),
+    #[error("can't be used: {0}")]
+    Sqlite(#[from] rusqlite::Error),
+}
+
+impl Problem {
+    /// Whether waiting may help.
+    pub(super) fn passes(&self) -> bool {
+        match self {
+            Problem::Sqlite(error) => passes(error),
+            Problem::Newer(_) | Problem::Foreign | Problem::File(_) => false,
+        }
+    }
+}
+
+/// Whether an error of `SQLite` may be gone the next time.
+pub(super) fn passes(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::DiskFull)
+    )
+}
+
+/// Whether an error of `SQLite` concerns one statement, and not the file.
+pub(super) fn is_single(error: &rusqlite::Error) -> bool {
+    !matches!(
+        error.sqlite_error_code(),
+        Some(
+            ErrorCode::DatabaseCorrupt
+                | ErrorCode::NotADatabase
+                | ErrorCode::ReadOnly
+                | ErrorCode::CannotOpen
+                | ErrorCode::SystemIoFailure
+                | ErrorCode::PermissionDenied
+                | ErrorCode::FileLockingProtocolFailed
+                | ErrorCode::OutOfMemory
+        )
+    )
+}
+
+/// Opens the database, which is made when it is not there.
+pub(super) fn open(file: &Path) -> Result<Connection, Problem> {
+    make(file)?;
+    let mut connection = Connection::open(file)?;
+    connection.busy_timeout(BUSY)?;
+    recognise(&connection)?;
+    tighten(file);
+    // Where a file system can't do it (a share), another mode stays, which is slower and as safe.
+    let _: String = connection.query_row("PRAGMA journal_mode = wal", [], |row| row.get(0))?;
+    // A killed process loses nothing by this; a power failure may lose the last moment.
+    connection.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA journal_size_limit = 4194304;")?;
+    let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    // Another kernel may have been faster.
+    if recognise(&change)? == 0 {
+        change.execute_batch(FIRST)?;
+        change.execute_batch(&format!("PRAGMA application_id = {OURS}; PRAGMA user_version = {VERSION};"))?;
+    }
+    change.commit()?;
+    Ok(connection)
+}
+
+/// Opens it to read, if it is there and ours.
+pub(super) fn read(file: &Path) -> Result<Connection, Problem> {
+    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE | rusqlite::OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(file, flags)?;
+    connection.busy_timeout(Duration::from_millis(500))?;
+    connection.execute_batch("PRAGMA query_only = ON")?;
+    if recognise(&connection)? == 0 {
+        return Err(Problem::Foreign);
+    }
+    tighten(file);
+    Ok(connection)
+}
+
+/// The schema's version; 0 for a new file.
+fn recognise(connection: &Connection) -> Result<i64, Problem> {
+    let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+    let (ours, version) = (number("PRAGMA application_id")?, number("PRAGMA user_version")?);
+    if ours != OURS && (ours != 0 || version != 0 || number("SELECT count(*) FROM sqlite_master")? != 0) {
+        return Err(Problem::Foreign);
+    }
+    if version > VERSION { Err(Problem::Newer(version)) } else { Ok(version) }
+}
+
+/// Takes from a database that was there before, and from what `SQLite` keeps beside it, what others may do with it.
+fn tighten(file: &Path) {
+    // The files beside it stand where a link leads.
+    let Ok(real) = file.canonicalize() else { return };
+    for ending in ["", "-wal", "-shm"] {
+        let mut path = real.clone().into_os_string();
+        path.push(ending);
+        if let Err(error) = for_the_user_alone(Path::new(&path)) {
+            tracing::warn!(file = %Path::new(&path).display(), %error, "can't be kept from other users");
+        }
+    }
+}
+
+/// Mode 0600 for a file of ours that has a wider one.
+fn for_the_user_alone(path: &Path) -> std::io::Result<()> {
+    // Such a descriptor can't be read or written; closing any other would let go of SQLite's locks on the file.
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = match rustix::fs::open(path, flags, Mode::empty()) {
+        Err(rustix::io::Errno::NOENT) => return Ok(()),
+        opened => opened?,
+    };
+    let found = rustix::fs::fstat(&opened)?;
+    let is_file = rustix::fs::FileType::from_raw_mode(found.st_mode).is_file();
+    if is_file && found.st_mode & 0o077 != 0 && found.st_uid == rustix::process::geteuid().as_raw() {
+        rustix::fs::chmod(format!("/proc/self/fd/{}", opened.as_raw_fd()), Mode::RUSR | Mode::WUSR)?;
+    }
+    Ok(())
+}
+
+/// Folder and file are the user's alone from their first moment on.
+fn make(file: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    }
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let opened = rustix::fs::open(file, flags, Mode::RUSR | Mode::WUSR)?;
+    if std::fs::File::from(opened).metadata()?.is_file() {
+        Ok(())
+    } else {
+        Err(std::io::Error::other("it is no file"))
+    }
+}

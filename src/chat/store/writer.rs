@@ -1,0 +1,138 @@
+//! The thread that writes: in order, in few transactions, with patience for other kernels.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use rusqlite::{Connection, TransactionBehavior, params};
+
+use super::prune::prune;
+use super::schema::{self, Problem};
+use super::{Shared, Write, lock};
+
+/// How often a reply that is coming is written, and a disk that refused is tried again.
+const PULSE: Duration = Duration::from_secs(1);
+/// The most that goes into one transaction.
+const BATCH: usize = 256;
+
+/// What the thread has at hand.
+struct Writer<'a> {
+    shared: &'a Shared,
+    connection: Option<Connection>,
+    waiting: VecDeque<Write>,
+    /// Whether the user knows that the disk refuses.
+    told: bool,
+}
+
+/// Writes until nobody can send any more.
+pub(super) fn run(shared: &Shared, queue: &Receiver<Write>) {
+    let mut writer = Writer { shared, connection: None, waiting: VecDeque::new(), told: false };
+    loop {
+        let busy = !writer.waiting.is_empty() || lock(&shared.draft).is_some();
+        let first = if busy {
+            queue.recv_timeout(PULSE)
+        } else {
+            queue.recv().map_err(|_| RecvTimeoutError::Disconnected)
+        };
+        let ended = matches!(first, Err(RecvTimeoutError::Disconnected));
+        writer.waiting.extend(first.ok());
+        writer.waiting.extend(std::iter::from_fn(|| queue.try_recv().ok()).take(BATCH));
+        writer.work();
+        if ended {
+            return;
+        }
+    }
+}
+
+impl Writer<'_> {
+    fn work(&mut self) {
+        if !self.shared.off.load(Ordering::SeqCst)
+            && let Err(problem) = self.attempt()
+        {
+            if let Some(draft) = lock(&self.shared.draft).as_mut() {
+                draft.written = 0;
+            }
+            self.failed(&problem);
+        }
+        if self.shared.off.load(Ordering::SeqCst) {
+            // Dropping the flushes tells those who wait for them.
+            self.waiting.clear();
+            self.shared.pending.store(0, Ordering::SeqCst);
+            self.connection = None;
+        }
+    }
+
+    fn failed(&mut self, problem: &Problem) {
+        if problem.passes() {
+            if !std::mem::replace(&mut self.told, true) {
+                let what =
+                    format!("{problem}. Until that ends nothing is saved; it is tried again each second.");
+                self.shared.warn(&what);
+            }
+            return;
+        }
+        self.shared.off.store(true, Ordering::SeqCst);
+        let advice = match problem {
+            Problem::Newer(_) => "Update Cellblock to use it.",
+            Problem::Foreign => "Set conversation.file to another path.",
+            Problem::File(_) => "Make its folder writable, or set conversation.file to another path.",
+            Problem::Sqlite(_) => "Move the file away to begin a new one.",
+        };
+        self.shared.warn(&format!("{problem}. This kernel's dialogue is kept in memory only. {advice}"));
+    }
+
+    /// Writes what waits. What is not written stays.
+    fn attempt(&mut self) -> Result<(), Problem> {
+        if self.connection.is_none() {
+            let mut connection = schema::open(&self.shared.file)?;
+            let now = chrono::Utc::now().timestamp_millis();
+            let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            prune(&change, &self.shared.key, now)?;
+            change
+                .execute("INSERT INTO session (key, started) VALUES (?, ?)", params![self.shared.key, now])?;
+            let session = change.last_insert_rowid();
+            change.commit()?;
+            self.shared.session.store(session, Ordering::SeqCst);
+            self.connection = Some(connection);
+        }
+        let Some(connection) = &mut self.connection else { return Ok(()) };
+        let draft = lock(&self.shared.draft).as_mut().and_then(super::Draft::news);
+        let secrets = lock(&self.shared.secrets).clone();
+        let clean = |text: &str| {
+            let mut text = text.to_owned();
+            // A very short "key" (a placeholder such as `x`) would take every letter x out of the text.
+            for secret in secrets.iter().filter(|secret| secret.reveal().len() >= 4) {
+                if text.contains(secret.reveal()) {
+                    text = text.replace(secret.reveal(), "***");
+                }
+            }
+            text
+        };
+        let who = (self.shared.session.load(Ordering::SeqCst), self.shared.key.as_str());
+        let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        // The draft comes after its turn. The whole reply comes after the draft: that is settled before.
+        for write in self.waiting.iter().chain(&draft) {
+            match write.apply(&change, who, &clean) {
+                Err(error) if schema::passes(&error) || !schema::is_single(&error) => {
+                    return Err(error.into());
+                }
+                Err(error) => tracing::warn!(%error, "something of the dialogue could not be saved"),
+                Ok(()) => {}
+            }
+        }
+        change.commit()?;
+        let written: usize = self.waiting.iter().map(Write::weight).sum();
+        self.shared.pending.fetch_sub(written, Ordering::SeqCst);
+        for write in self.waiting.drain(..) {
+            if let Write::Flush(done) = write {
+                // Whoever waited may have given up.
+                let _ = done.send(());
+            }
+        }
+        if std::mem::replace(&mut self.told, false) {
+            self.shared.warn("takes what is to be written again; nothing is lost.");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,5 @@
+while IFS= read -r line; do
+  echo "out $line"
+done
+echo "err é" >&2
+exit 3

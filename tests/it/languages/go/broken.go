@@ -1,0 +1,5 @@
+package main
+
+var n int = "a"
+
+func main() {}

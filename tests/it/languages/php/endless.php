@@ -1,0 +1,3 @@
+$child = proc_open(['sleep', '1000'], [], $pipes);
+echo "go\n";
+while (true);

@@ -1,0 +1,3 @@
+while (($line = fgets(STDIN)) !== false) echo "out $line";
+fwrite(STDERR, "err é\n");
+exit(3);

@@ -1,0 +1,3 @@
+system("sleep 1000", wait = FALSE)
+cat("go\n")
+repeat {}

@@ -1,0 +1,4 @@
+spawn 'sleep', '1000'
+$stdout.puts 'go'
+$stdout.flush
+loop {}

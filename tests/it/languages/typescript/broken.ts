@@ -1,0 +1,2 @@
+const text: string = "a";
+const n: number = text;
