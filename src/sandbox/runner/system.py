@@ -155,17 +155,18 @@ def temporary():
 
 
 def state():
-    """The file that outlives a process: what shell blocks hand on to the next."""
+    """What shell blocks hand on to the next: this file and one with `-2` behind it take turns."""
     return os.path.join(temporary(), ".cellblock-shell")
 
 
 def forget_state():
-    try:
-        os.unlink(state())
-    except FileNotFoundError:
-        pass
-    except OSError:  # the guest has put something else there
-        os.rename(state(), state() + "-" + os.urandom(4).hex())
+    for path in (state(), state() + "-2", state() + "-lines"):
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+        except OSError:  # the guest has put something else there
+            os.rename(path, path + "-" + os.urandom(4).hex())
 
 
 @contextlib.contextmanager

@@ -111,7 +111,8 @@ async fn an_interrupted_block_keeps_what_it_had_done() {
 async fn a_state_that_is_spoilt_or_too_large_is_thrown_away_and_said() {
     let bed = Bed::new();
     for spoilt in ["exit 5", "if", "kill -INT $$; sleep 9", "x=1"] {
-        bed.sh(&format!("trap 'echo \"{spoilt}\" > /tmp/.cellblock-shell' EXIT")).await.ok();
+        let write = format!("printf \"%s\\n\" \"#0999999999\" \"{spoilt}\"");
+        bed.sh(&format!("trap '{write} > /tmp/.cellblock-shell' EXIT")).await.ok();
         let ran = bed.sh("echo hi").await;
         assert!(
             ran.failure().ename == "ExitCode" && ran.err().contains("was thrown away"),
@@ -120,9 +121,18 @@ async fn a_state_that_is_spoilt_or_too_large_is_thrown_away_and_said() {
         assert_eq!(bed.sh("echo hi").await.ok().out(), "hi\n", "after {spoilt}");
     }
     for odd in ["mkdir", "mkfifo", "ln -s /dev/zero"] {
-        bed.sh(&format!("trap 'rm -f /tmp/.cellblock-shell; {odd} /tmp/.cellblock-shell' EXIT")).await.ok();
-        assert_eq!(bed.sh("echo hi; rm -rf /tmp/.cellblock-shell").await.ok().out(), "hi\n", "{odd}");
+        for path in ["", "-2", "-lines"].map(|end| format!("/tmp/.cellblock-shell{end}")) {
+            bed.sh(&format!("trap 'rm -f {path}; {odd} {path}' EXIT")).await.ok();
+            assert_eq!(bed.sh(&format!("echo hi; rm -rf {path}")).await.ok().out(), "hi\n", "{odd} {path}");
+        }
     }
+    // One that is not whole does not count: what the block before had left does.
+    bed.sh("x=older").await.ok();
+    bed.sh("x=newer").await.ok();
+    let half = "for f in /tmp/.cellblock-shell /tmp/.cellblock-shell-2; do \
+                [ -s $f ] || printf '#%010d\\nx=half\\n' 0 > $f; done; kill -9 $$";
+    bed.sh(half).await.failure();
+    assert_eq!(bed.sh("cat /tmp/.cellblock-shell*; echo $x").await.ok().out().lines().last(), Some("newer"));
     bed.sh("x=small").await.ok();
     let ran = bed.sh("x=$(head -c 20000000 /dev/zero | tr '\\0' x); echo ${#x}").await;
     assert!(ran.ok().out() == "20000000\n" && ran.err().contains("are not kept"), "{ran:?}");
