@@ -25,7 +25,7 @@ impl Engine {
         let Some(model) = &reply.model else { return };
         if reply.recorded {
             self.asking.answered(&reply.text);
-            cost.add_recorded(model);
+            self.chat.ledger().add_recorded(cost, model, &reply.usage);
             return;
         }
         // It was interrupted before anything was asked.

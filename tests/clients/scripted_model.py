@@ -22,6 +22,8 @@ class ScriptedModel:
         self.requests: list[dict] = []
         self.left = 0
         self.planned: list[tuple[list[dict], str]] = []
+        # How many tokens it says a request had.
+        self.reads = lambda request: 11
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
         self.server.script = self  # type: ignore[attr-defined]
@@ -92,7 +94,7 @@ class Handler(BaseHTTPRequestHandler):
             self.stream(request, [{"content": piece} for piece in pieces], delay)
         else:
             message = {"role": "assistant", "content": "".join(pieces)}
-            self.json(200, self.frame(request, message=message, finish_reason="stop") | {"usage": usage(pieces)})
+            self.json(200, self.frame(request, message=message, finish_reason="stop") | {"usage": self.usage(request, pieces)})
 
     def stream(self, request: dict, deltas: list[dict], delay: float, ending: str = "stop") -> None:
         self.send_response(200)
@@ -105,7 +107,7 @@ class Handler(BaseHTTPRequestHandler):
                 self.event(self.frame(request, delta=delta))
                 time.sleep(delay)
             self.event(self.frame(request, delta={}, finish_reason=ending))
-            self.event(self.frame(request) | {"choices": [], "usage": usage(deltas)})
+            self.event(self.frame(request) | {"choices": [], "usage": self.usage(request, deltas)})
             self.chunk(b"data: [DONE]\n\n")
             self.chunk(b"")
         except OSError:
@@ -118,6 +120,10 @@ class Handler(BaseHTTPRequestHandler):
             "created": 1700000000, "model": request.get("model"),
             "choices": [{"index": 0, "finish_reason": finish_reason, **content}],
         }
+
+    def usage(self, request: dict, pieces: list) -> dict:
+        read = self.server.script.reads(request)  # type: ignore[attr-defined]
+        return {"prompt_tokens": read, "completion_tokens": len(pieces), "total_tokens": read + len(pieces)}
 
     def event(self, data: dict) -> None:
         self.chunk(b"data: " + json.dumps(data).encode() + b"\n\n")
@@ -149,7 +155,3 @@ def called(tool: str, arguments: dict, ident: str, before: str) -> list[dict]:
 def text_of(message: dict) -> str:
     content = message.get("content") or ""
     return content if isinstance(content, str) else " ".join(part.get("text", "") for part in content)
-
-
-def usage(pieces: list) -> dict:
-    return {"prompt_tokens": 11, "completion_tokens": len(pieces), "total_tokens": 11 + len(pieces)}

@@ -27,13 +27,16 @@ def execute(folder, *sources):
 
 
 def shown(book) -> list[list]:
-    """Every cell's outputs, without what names or times them."""
+    """Every code cell's outputs, without what names or times them; in how many pieces a text came does not count."""
     cells = []
     for cell in book.cells:
         outputs = []
-        for output in cell.outputs:
-            data = output.get("data", {"text": output.get("text")})
-            outputs.append((output.output_type, json.dumps(data, sort_keys=True)))
+        for output in cell.get("outputs", []):
+            kind = output.get("name", output.output_type)
+            if "text" in output and outputs and outputs[-1][0] == kind:
+                outputs[-1] = (kind, outputs[-1][1] + output.text)
+            else:
+                outputs.append((kind, output.text if "text" in output else json.dumps(output.data, sort_keys=True)))
         cells.append(outputs)
     return cells
 

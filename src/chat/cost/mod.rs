@@ -43,6 +43,8 @@ pub struct Ledger {
 #[derive(Debug, Default)]
 struct Spent {
     models: Vec<(String, Tally)>,
+    /// Replies out of a recording, with what they took when they were recorded.
+    recorded: Tally,
     /// What was said once: that a budget in money can't be kept, that one in tokens is an estimate.
     said: [bool; 2],
 }
@@ -122,6 +124,17 @@ impl Ledger {
             ));
         }
         None
+    }
+
+    /// A reply of that model came out of a recording: it is counted, and charged to nobody.
+    pub fn add_recorded(&self, turn: &mut TurnCost, model: &str, usage: &Usage) {
+        turn.add_recorded(model);
+        self.spent().recorded.add(&Tally::of(usage, 0, None));
+    }
+
+    /// The replies out of a recording, with what they took when they were recorded.
+    pub fn recorded(&self) -> Tally {
+        self.spent().recorded.clone()
     }
 
     /// What was spent, model by model, in the order of their first reply.

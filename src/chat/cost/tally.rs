@@ -105,7 +105,7 @@ impl TurnCost {
     }
 
     /// A reply of that model came out of a recording: it took nothing, whatever the recording says.
-    pub fn add_recorded(&mut self, model: &str) {
+    pub(super) fn add_recorded(&mut self, model: &str) {
         self.recorded += 1;
         if !self.models().any(|name| name == model) {
             self.models.push((model.to_owned(), Tally::default()));

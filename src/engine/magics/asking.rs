@@ -126,7 +126,7 @@ pub(super) async fn cost(engine: &Engine, argument: &str, around: Surroundings<'
     let models = ledger.by_model();
     let mut text = String::new();
     if models.is_empty() {
-        text.push_str("No model has answered in this kernel yet.\n");
+        text.push_str("No model has been asked in this kernel yet.\n");
     } else {
         text.push_str("| model | replies | tokens in | of them cached | tokens out | cost |\n| --- | --- | --- | --- | --- | --- |\n");
         for (name, tally) in &models {
@@ -141,6 +141,18 @@ pub(super) async fn cost(engine: &Engine, argument: &str, around: Surroundings<'
         if ledger.total().unpriced > 0 {
             text.push_str("\nWhere no cost stands, the price is not known; prices of your own belong in prices.toml beside your settings.\n");
         }
+    }
+    let recorded = ledger.recorded();
+    if recorded.replies > 0 {
+        let replies = if recorded.replies == 1 { "reply" } else { "replies" };
+        // Writing to a string can't fail.
+        let _ = writeln!(
+            text,
+            "\n{} {replies} came out of a recording, at no cost. When recorded: {} tokens in, {} out.",
+            thousands(recorded.replies),
+            thousands(recorded.input),
+            thousands(recorded.output)
+        );
     }
     let (limits, total) = (ledger.limits(), ledger.total());
     let mut budget = |name: &str, used: Option<String>, limit: Option<String>| {
