@@ -167,6 +167,7 @@ fn the_surroundings_are_as_bare() {
 #[test]
 fn the_limits_of_a_session_hold() {
     again("limits::session");
+    again("limits::set_id");
 }
 
 #[test]

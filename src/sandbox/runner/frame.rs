@@ -94,6 +94,7 @@ pub(crate) struct Hello {
     pub(crate) python: String,
     pub(crate) pid: i64,
     pub(crate) undumpable: bool,
+    pub(crate) filtered: bool,
     pub(crate) uid: i64,
 }
 

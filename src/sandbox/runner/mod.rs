@@ -4,6 +4,7 @@
 //! through the container's standard input by a small program on its command line, so any image with
 //! Python 3.8 or newer works unmodified, and a listing of processes stays readable.
 
+mod filter;
 pub(crate) mod frame;
 
 use serde_json::{Map, Value};
@@ -31,7 +32,7 @@ pub(crate) const PROTOCOL: u32 = 1;
 #[derive(Debug, Clone)]
 pub struct Script {
     /// Name and text; the supervisor is the first.
-    texts: [(&'static str, String); 7],
+    texts: [(&'static str, String); 8],
 }
 
 impl Default for Script {
@@ -45,7 +46,8 @@ impl Default for Script {
             ("plain_shell", include_str!("plain_shell.py")),
             ("state", include_str!("state.py")),
         ];
-        Script { texts: texts.map(|(name, text)| (name, text.to_owned())) }
+        let [a, b, c, d, e, f, g] = texts.map(|(name, text)| (name, text.to_owned()));
+        Script { texts: [a, b, c, d, e, f, g, ("filter", filter::texts())] }
     }
 }
 

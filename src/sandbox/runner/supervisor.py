@@ -39,6 +39,7 @@ def load(name):
 
 
 system = load("system")
+FILTERED = system.install_filter(SOURCES.pop("filter"))
 
 import _thread
 import collections
@@ -98,6 +99,7 @@ class Supervisor:
             "python": "%d.%d.%d" % sys.version_info[:3],
             "pid": os.getpid(),
             "undumpable": UNDUMPABLE,
+            "filtered": FILTERED,
             "uid": os.getuid(),
         }
         self.emit_json(HELLO, 0, hello)

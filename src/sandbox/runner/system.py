@@ -6,6 +6,8 @@ import errno
 import fcntl
 import os
 import signal
+import stat
+import struct
 
 PIPE_SIZE = 1 << 20
 F_SETPIPE_SZ, FIONREAD = 1031, 0x541B
@@ -23,6 +25,37 @@ WORKER_BOOT = (
     "s=json.loads(b)\n"
     "exec(compile(s['worker'],'<cellblock worker>','exec'),{'__name__':'_cellblock_worker','SOURCES':s})"
 )
+
+
+def install_filter(programs):
+    """Puts a filter of system calls (`filter.rs`) over this process and all that it starts; whether it is in force."""
+    whole, user = programs.split()
+    try:
+        import ctypes
+
+        libc = ctypes.CDLL(None)
+        text = bytes.fromhex(user if shared("/workspace") or shared("/session") else whole)
+        kept = ctypes.create_string_buffer(text, len(text))
+        order = struct.pack("HP", len(text) // 8, ctypes.addressof(kept))
+        libc.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS, which the engine has set already
+        # SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW: without it older kernels slow everything down.
+        number = {"x86_64": 317, "aarch64": 277}.get(os.uname().machine) if len(order) == 16 else None
+        if number is None or libc.syscall(number, 1, 4, order) != 0:
+            libc.prctl(22, 2, order)  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
+        os.fchmod(-1, stat.S_ISUID)
+    except OSError as e:
+        return e.errno == errno.EPERM  # and not EBADF: the mode is looked at
+    except (ImportError, AttributeError):
+        pass
+    return False
+
+
+def shared(folder):
+    """Whether new directories in there get the set-group-id bit by themselves."""
+    try:
+        return bool(os.stat(folder).st_mode & stat.S_ISGID)
+    except OSError:
+        return False
 
 
 def pipe():

@@ -30,6 +30,10 @@ const WRITE: Duration = Duration::from_secs(5);
 /// Frames read ahead of the session.
 const DEPTH: usize = 32;
 const READ: usize = 256 << 10;
+/// Said once per container where it is so; the session starts all the same.
+const UNFILTERED: &str = "the sandbox can't filter system calls here (the engine's runtime or the machine's architecture does \
+                          not let it), so code in it can give files in the workspace the set-user-id bit: let nobody else \
+                          run what lies there";
 
 /// A live container and the channel to its supervisor.
 pub(super) struct Live {
@@ -215,6 +219,9 @@ impl Live {
         }
         if guarded && !hello.undumpable {
             return Err(StartError::Exposed("PR_SET_DUMPABLE failed".into()));
+        }
+        if !hello.filtered {
+            self.notices.push(UNFILTERED.into());
         }
         Ok(())
     }

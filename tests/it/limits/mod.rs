@@ -7,6 +7,7 @@
 //! | `privileges` | user, capabilities, setuid programs, name spaces, system calls |
 //! | `surroundings` | file systems, devices, sockets, variables, other containers |
 //! | `session` | what only a whole session has: the clock, the output's cap, no standard input |
+//! | `set_id` | files that would lend the user's rights to others |
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,6 +15,7 @@ mod network;
 mod privileges;
 mod resources;
 mod session;
+mod set_id;
 mod surroundings;
 
 use cellblock::sandbox::docker::Prepared;
