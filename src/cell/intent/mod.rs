@@ -14,7 +14,7 @@
 //! | the prose | the code |
 //! | --- | --- |
 //! | is not there | runs |
-//! | forbids it ("don't run it") | stays |
+//! | forbids it ("don't run it"), or takes back what it ordered ("run it? no, don't") | stays |
 //! | orders it ("run it", "test this") | runs |
 //! | asks for the outcome ("does it work?") or has a container's trigger, before anything of the next row | runs |
 //! | asks something of the code itself ("explain", "refactor") | stays |
@@ -142,6 +142,17 @@ pub fn decide<'a>(prose: &[&str], triggers: impl IntoIterator<Item = &'a str>) -
         return decided(true, Reason::NoProse);
     }
     if let Some(found) = first(&[Kind::Forbidden]) {
+        return decided(false, Reason::Forbidden(quoted(found)));
+    }
+    // "yes, no" is an answer that is asked for.
+    let answer = |found: &Found| {
+        let before = found.first.checked_sub(1).and_then(|before| read.tokens.get(before));
+        before.is_some_and(|before| before.word == "yes")
+    };
+    let last = |kind: Kind| found.iter().rev().find(move |found| found.kind == kind && !answer(found));
+    if let Some(found) = last(Kind::Retracted)
+        && last(Kind::Ordered).is_none_or(|ordered| ordered.first < found.first)
+    {
         return decided(false, Reason::Forbidden(quoted(found)));
     }
     if let Some(found) = first(&[Kind::Ordered]) {

@@ -16,6 +16,7 @@ use super::tokens::{self, Token};
 pub(super) enum Kind {
     Passed,
     Forbidden,
+    Retracted,
     Ordered,
     Outcome,
     Declined,
@@ -58,6 +59,7 @@ struct Words {
 #[serde(deny_unknown_fields)]
 struct Lists {
     forbidden: Vec<String>,
+    retracted: Vec<String>,
     ordered: Vec<String>,
     outcome: Vec<String>,
     declined: Vec<String>,
@@ -86,6 +88,8 @@ struct Node {
     words: BTreeMap<String, usize>,
     sets: BTreeMap<usize, usize>,
     ends: Option<Kind>,
+    /// The same, where a part of a sentence ends with it.
+    closes: Option<Kind>,
 }
 
 /// One step of a phrase.
@@ -107,7 +111,7 @@ pub(super) fn triggers<'a>(texts: impl IntoIterator<Item = &'a str>) -> Phrases 
     for text in texts {
         let words: Vec<_> =
             tokens::read(text).tokens.into_iter().map(|token| Step::Word(token.word)).collect();
-        phrases.insert(ANYWHERE, &words, Kind::Trigger);
+        phrases.insert(ANYWHERE, &words, (Kind::Trigger, false));
     }
     phrases
 }
@@ -124,9 +128,10 @@ impl Phrases {
 
     fn of(words: Words) -> Self {
         let mut phrases = Phrases::empty();
-        let Lists { forbidden, ordered, outcome, declined, passed, told } = words.phrases;
+        let Lists { forbidden, retracted, ordered, outcome, declined, passed, told } = words.phrases;
         for (kind, list) in [
             (Kind::Forbidden, forbidden),
+            (Kind::Retracted, retracted),
             (Kind::Ordered, ordered),
             (Kind::Outcome, outcome),
             (Kind::Declined, declined),
@@ -153,6 +158,10 @@ impl Phrases {
             Some(rest) => (AT_BEGINNING, rest),
             None => (ANYWHERE, phrase),
         };
+        let (phrase, closes) = match phrase.strip_suffix('$') {
+            Some(rest) => (rest, true),
+            None => (phrase, false),
+        };
         let mut ways: Vec<Vec<Step>> = vec![Vec::new()];
         for written in phrase.split_whitespace() {
             let (written, optional) = match written.strip_suffix('?') {
@@ -167,7 +176,7 @@ impl Phrases {
             ways.extend(without);
         }
         for way in ways {
-            self.insert(root, &way, kind);
+            self.insert(root, &way, (kind, closes));
         }
     }
 
@@ -189,7 +198,7 @@ impl Phrases {
         }))
     }
 
-    fn insert(&mut self, root: usize, steps: &[Step], kind: Kind) {
+    fn insert(&mut self, root: usize, steps: &[Step], (kind, closes): (Kind, bool)) {
         if steps.is_empty() {
             return;
         }
@@ -206,7 +215,8 @@ impl Phrases {
             }
         }
         if let Some(node) = self.nodes.get_mut(at) {
-            node.ends = Some(node.ends.map_or(kind, |known| known.min(kind)));
+            let ends = if closes { &mut node.closes } else { &mut node.ends };
+            *ends = Some(ends.map_or(kind, |known| known.min(kind)));
         }
     }
 
@@ -243,6 +253,14 @@ impl Phrases {
         found
     }
 
+    /// Whether a part of a sentence ends before this word.
+    fn closes(&self, tokens: &[Token], next: Option<&Kept>) -> bool {
+        next.is_none_or(|next| {
+            let word = tokens.get(next.index).map(|token| token.word.as_str());
+            next.parted || word.is_some_and(|word| self.conjunctions.contains(word))
+        })
+    }
+
     /// The longest phrase that begins with the first of these words: how many words it has, at least one.
     fn longest(&self, tokens: &[Token], kept: &[Kept]) -> Option<(usize, Kind)> {
         let mut best: Option<(usize, Kind)> = None;
@@ -253,7 +271,8 @@ impl Phrases {
         }
         while let Some((node, length)) = open.pop() {
             let Some(node) = self.nodes.get(node) else { continue };
-            if let Some(kind) = node.ends
+            let closed = node.closes.filter(|_| self.closes(tokens, kept.get(length)));
+            if let Some(kind) = node.ends.into_iter().chain(closed).min()
                 && best.is_none_or(|(longest, of)| (length, Reverse(kind)) > (longest, Reverse(of)))
             {
                 best = Some((length, kind));
@@ -284,15 +303,23 @@ mod tests {
             assert!(class.is_disjoint(&words.fillers), "{name}: a filler in it is never seen");
         }
         let lists = &words.phrases;
-        let lists =
-            [&lists.forbidden, &lists.ordered, &lists.outcome, &lists.declined, &lists.passed, &lists.told];
+        let lists = [
+            &lists.forbidden,
+            &lists.retracted,
+            &lists.ordered,
+            &lists.outcome,
+            &lists.declined,
+            &lists.passed,
+            &lists.told,
+        ];
         for phrase in lists.into_iter().flatten() {
             for part in phrase.split(['{', '}']).skip(1).step_by(2) {
                 assert!(words.classes.contains_key(part), "{phrase}: {part}");
             }
-            let plain: String = phrase.chars().filter(|c| !"{}|?^` ".contains(*c)).collect();
+            let plain: String = phrase.chars().filter(|c| !"{}|?^$` ".contains(*c)).collect();
             assert!(plain.chars().all(|c| c.is_ascii_lowercase()), "{phrase}");
-            let fillers = phrase.split([' ', '^', '?', '|']).filter(|word| words.fillers.contains(*word));
+            let fillers =
+                phrase.split([' ', '^', '$', '?', '|']).filter(|word| words.fillers.contains(*word));
             assert_eq!(fillers.collect::<Vec<_>>(), Vec::<&str>::new(), "{phrase}: never seen, a filler");
         }
     }
@@ -304,7 +331,9 @@ mod tests {
         };
         assert_eq!(found("run it"), [Kind::Ordered]);
         assert_eq!(found("don't run it").first(), Some(&Kind::Forbidden));
-        assert_eq!(found("don't, run it"), [Kind::Ordered]);
+        assert_eq!(found("don't, run it"), [Kind::Retracted, Kind::Ordered]);
+        assert_eq!(found("run this no more than twice"), [Kind::Ordered]);
+        assert_eq!(found("run this no"), [Kind::Retracted]);
         assert_eq!(found("don't forget to run it"), [Kind::Ordered]);
         assert_eq!(found("before I run it"), [Kind::Passed]);
         assert_eq!(found(""), []);

@@ -96,9 +96,19 @@ fn words(text: &str, offset: usize, parted: &mut bool, read: &mut Read) {
             read.tokens.push(token);
         }
         read.question |= c == '?';
-        *parted |=
-            matches!(c, '.' | ',' | ';' | ':' | '!' | '?' | '(' | ')' | '\u{2013}' | '\u{2014}' | '\u{2026}');
+        *parted |= is_dash(text, at)
+            || matches!(
+                c,
+                '.' | ',' | ';' | ':' | '!' | '?' | '(' | ')' | '\u{2013}' | '\u{2014}' | '\u{2026}'
+            );
     }
+}
+
+/// Whether a hyphen stands for a dash there: between spaces, or doubled.
+fn is_dash(text: &str, at: usize) -> bool {
+    let Some(rest) = text.get(at..).and_then(|rest| rest.strip_prefix('-')) else { return false };
+    let spaced = text.get(..at).is_some_and(|before| before.ends_with([' ', '\t']));
+    rest.starts_with('-') || (spaced && rest.starts_with([' ', '\t']))
 }
 
 #[cfg(test)]
@@ -117,6 +127,7 @@ mod tests {
             ("Don\u{2019}t\nrun", &["|dont", "run"]),
             ("What does `run(it)` give?", &["|what", "does", "`", "give"]),
             ("a\n\nb", &["|a", "|b"]),
+            ("run this - no re-run -1 x--y", &["|run", "this", "|no", "re", "run", "1", "x", "|y"]),
             ("> run it\n\nmine", &["|mine"]),
             ("```text\nrun it\n```\nmine", &["|mine"]),
             ("    run it\n\nmine", &["|mine"]),
