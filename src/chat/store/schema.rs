@@ -171,11 +171,73 @@ fn make(file: &Path) -> std::io::Result<()> {
     if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     }
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let opened = rustix::fs::open(file, flags, Mode::RUSR | Mode::WUSR)?;
-    if std::fs::File::from(opened).metadata()?.is_file() {
-        Ok(())
-    } else {
-        Err(std::io::Error::other("it is no file"))
+    match std::fs::metadata(file) {
+        // It is not even opened: closing a descriptor of it would let go of SQLite's locks in this process.
+        Ok(there) if there.is_file() => return Ok(()),
+        Ok(_) => return Err(std::io::Error::other("it is no file")),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    // Where a link leads to a file that is not there yet, that is made.
+    let target = std::fs::read_link(file).ok().map(|link| match file.parent() {
+        Some(folder) => folder.join(link),
+        None => link,
+    });
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    match rustix::fs::open(target.as_deref().unwrap_or(file), flags, Mode::RUSR | Mode::WUSR) {
+        // Another kernel was faster.
+        Ok(_) | Err(rustix::io::Errno::EXIST) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+    use super::*;
+
+    /// How many locks this process holds on a file, as the system lists them with its descriptors.
+    fn locks(file: &Path) -> usize {
+        let inode = std::fs::metadata(file).unwrap().ino();
+        let mut lines = 0;
+        for entry in std::fs::read_dir("/proc/self/fd").unwrap().flatten() {
+            let ours = std::fs::metadata(entry.path()).is_ok_and(|found| found.ino() == inode);
+            let info = Path::new("/proc/self/fdinfo").join(entry.file_name());
+            if let (true, Ok(info)) = (ours, std::fs::read_to_string(info)) {
+                lines += info.lines().filter(|line| line.starts_with("lock:")).count();
+            }
+        }
+        lines
+    }
+
+    #[test]
+    fn opening_a_database_again_lets_go_of_no_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("new/d.sqlite");
+        let first = open(&file).unwrap();
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        // In this mode the locks are on the file itself.
+        let _: String = first.query_row("PRAGMA journal_mode = delete", [], |row| row.get(0)).unwrap();
+        first.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let held = locks(&file);
+        assert!(held > 0, "SQLite locks the file");
+        make(&file).unwrap();
+        tighten(&file);
+        assert_eq!(locks(&file), held);
+        // As it was done before.
+        drop(std::fs::File::open(&file).unwrap());
+        assert_eq!(locks(&file), 0, "closing any descriptor lets go of them");
+    }
+
+    #[test]
+    fn a_file_is_made_where_a_link_leads_and_what_is_no_file_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        symlink("real.sqlite", folder.path().join("link.sqlite")).unwrap();
+        make(&folder.path().join("link.sqlite")).unwrap();
+        let made = std::fs::metadata(folder.path().join("real.sqlite")).unwrap();
+        assert_eq!((made.is_file(), made.permissions().mode() & 0o777), (true, 0o600));
+        assert!(make(folder.path()).is_err());
     }
 }

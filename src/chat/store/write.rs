@@ -65,6 +65,16 @@ impl Write {
         }
     }
 
+    /// Whether it is the whole of the reply that a draft has the beginning of.
+    pub(super) fn replaces(&self, draft: &Write) -> bool {
+        match (self, draft) {
+            (Write::Step { turn, number, .. }, Write::Partial { turn: of, number: at, .. }) => {
+                (turn, number) == (of, at)
+            }
+            _ => false,
+        }
+    }
+
     /// Writes it down, as this session of that key; `clean` takes out what must not be written.
     pub(super) fn apply(
         &self,

@@ -19,6 +19,7 @@ const BATCH: usize = 256;
 /// What the thread has at hand.
 struct Writer<'a> {
     shared: &'a Shared,
+    queue: &'a Receiver<Write>,
     connection: Option<Connection>,
     waiting: VecDeque<Write>,
     /// Whether the user knows that the disk refuses.
@@ -27,7 +28,7 @@ struct Writer<'a> {
 
 /// Writes until nobody can send any more.
 pub(super) fn run(shared: &Shared, queue: &Receiver<Write>) {
-    let mut writer = Writer { shared, connection: None, waiting: VecDeque::new(), told: false };
+    let mut writer = Writer { shared, queue, connection: None, waiting: VecDeque::new(), told: false };
     loop {
         let busy = !writer.waiting.is_empty() || lock(&shared.draft).is_some();
         let first = if busy {
@@ -111,7 +112,12 @@ impl Writer<'_> {
         };
         let who = (self.shared.session.load(Ordering::SeqCst), self.shared.key.as_str());
         let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        // The draft comes after its turn. The whole reply comes after the draft: that is settled before.
+        // Its turn may have been sent while the disk was waited for: it comes before the draft. The whole reply comes
+        // after the draft; where it waits already, there is no use for that.
+        if draft.is_some() {
+            self.waiting.extend(self.queue.try_iter());
+        }
+        let draft = draft.filter(|draft| !self.waiting.iter().any(|write| write.replaces(draft)));
         for write in self.waiting.iter().chain(&draft) {
             match write.apply(&change, who, &clean) {
                 Err(error) if schema::passes(&error) || !schema::is_single(&error) => {
@@ -134,5 +140,73 @@ impl Writer<'_> {
             self.shared.warn("takes what is to be written again; nothing is lost.");
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize};
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::chat::conversation::{End, Said, Slot, Step};
+    use crate::chat::store::Draft;
+    use crate::chat::turn::Prompt;
+
+    fn shared(folder: &std::path::Path) -> Shared {
+        Shared {
+            file: folder.join("d.sqlite"),
+            key: "k".into(),
+            pending: AtomicUsize::new(0),
+            off: AtomicBool::new(false),
+            unreadable: AtomicBool::new(false),
+            session: AtomicI64::new(0),
+            warnings: Mutex::default(),
+            secrets: Mutex::default(),
+            draft: Mutex::default(),
+        }
+    }
+
+    fn step(number: usize, step: Step, replied: bool) -> Write {
+        Write::Step { turn: 7, number, step, label: "?".into(), size: 0, replied }
+    }
+
+    /// The turn's mark of an answer, and the text of its second step.
+    fn written(shared: &Shared) -> (bool, String) {
+        let database = schema::read(&shared.file).unwrap();
+        let sql = "SELECT replied, body FROM turn JOIN step ON step.turn = turn.id AND number = 1";
+        database.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap()
+    }
+
+    #[test]
+    fn the_beginning_of_a_reply_counts_however_late_the_writer_learns_of_its_turn() {
+        let folder = tempfile::tempdir().unwrap();
+        let shared = shared(folder.path());
+        let (queue, receiver) = mpsc::channel();
+        let mut writer = Writer {
+            shared: &shared,
+            queue: &receiver,
+            connection: None,
+            waiting: VecDeque::from([Write::Draft]),
+            told: false,
+        };
+        // The writer was at work when the turn began and the first words came.
+        queue.send(Write::Turn { id: 7, cell: None, source: "?".into(), print: 0, made: 0 }).unwrap();
+        queue.send(step(0, Step::Asked(Prompt::text("?")), false)).unwrap();
+        let slot = Slot { turn: 7, step: 1, size: 1 };
+        *lock(&shared.draft) = Some(Draft { slot, text: "as far as".into(), written: 0, announced: 0 });
+        writer.work();
+        let (replied, body) = written(&shared);
+        assert!(replied && body.contains("as far as") && body.contains("lost"), "{body}");
+        // The whole of it is not overwritten by a draft that was looked at just before.
+        lock(&shared.draft).as_mut().unwrap().text.push_str(" here");
+        let said =
+            Said { text: "as far as here, whole".into(), calls: Vec::new(), end: End::Whole, within: None };
+        queue.send(step(1, Step::Said(said), true)).unwrap();
+        writer.work();
+        let (replied, body) = written(&shared);
+        assert!(replied && body.contains("whole") && !body.contains("lost"), "{body}");
     }
 }
