@@ -32,6 +32,14 @@ pub(super) fn attributes(text: &str, line: usize) -> Result<(Attributes, &str), 
     Ok((found, rest))
 }
 
+/// The words of a question that would be attributes at its place in the line.
+pub(super) fn late(question: &str) -> Vec<String> {
+    let is_attribute = |word: &&str| {
+        pair(word).is_some_and(|(name, value)| !value.is_empty() && CHAT_ATTRIBUTES.contains(&name))
+    };
+    question.split_whitespace().filter(is_attribute).map(str::to_owned).collect()
+}
+
 /// A `name=value` at the beginning: the name, and what follows its `=`.
 fn pair(text: &str) -> Option<(&str, &str)> {
     let (name, after) = text.split_once('=')?;
@@ -77,6 +85,14 @@ mod tests {
             let (found, rest) = attributes(text, 1).unwrap();
             let found: Vec<_> = found.iter().map(|(name, value)| (*name, value.as_str())).collect();
             assert_eq!((found, rest), (expected, question), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn attributes_behind_the_question_are_noticed() {
+        assert_eq!(late("hello temperature=2 model=openai/m"), ["temperature=2", "model=openai/m"]);
+        for text in ["", "hello", "what does x=3 do?", "temperature == 2?", "is temperature= empty?"] {
+            assert_eq!(late(text), Vec::<String>::new(), "{text:?}");
         }
     }
 

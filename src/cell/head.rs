@@ -183,7 +183,8 @@ pub(super) fn read(text: &str, dialect: Dialect, words: &Vocabulary) -> Result<H
                 if head.body == Body::Chat {
                     let behind = line.text.get(skipped..).unwrap_or_default();
                     let (attributes, question) = chat::attributes(behind, line.number)?;
-                    head.chat = Some(ChatLine { line: line.number, attributes });
+                    let late = chat::late(question);
+                    head.chat = Some(ChatLine { line: line.number, attributes, late });
                     // `%%chat what is this?` asks right in its line.
                     inline = !question.is_empty();
                     skipped = line.text.len() - question.len();

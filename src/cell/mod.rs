@@ -74,6 +74,8 @@ pub struct ChatLine {
     pub line: usize,
     /// Names that there are ([`CHAT_ATTRIBUTES`]), each with its value as it was written, without its quotes.
     pub attributes: Vec<(&'static str, String)>,
+    /// What looks like one of them and stands behind the beginning of the question: it belongs to that.
+    pub late: Vec<String>,
 }
 
 /// What may stand behind `%%chat` as `name=value`.

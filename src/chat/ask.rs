@@ -42,6 +42,17 @@ impl Chat {
         events: &EventSender,
         cancel: CancellationToken,
     ) -> Result<Reply, ChatError> {
+        let reply = self.reply(turn, events, cancel).await;
+        self.unanswered(turn.place, &reply);
+        reply
+    }
+
+    async fn reply(
+        &self,
+        turn: Turn<'_>,
+        events: &EventSender,
+        cancel: CancellationToken,
+    ) -> Result<Reply, ChatError> {
         let Turn { place, prompt, .. } = turn;
         let partial = self.asked(place, prompt);
         let recordings = self.recordings.as_deref();
@@ -228,18 +239,24 @@ impl Chat {
 
     async fn request(&self, budget: usize, turn: Turn<'_>, events: &EventSender) -> Request {
         let Turn { place, prompt, context, tools, options } = turn;
+        self.look().await;
+        let whom = self.inner.identity(options.model.as_deref());
         let dialogue = {
             let mut state = self.inner.state();
             state.window = Some(budget);
-            state.conversation.dialogue(place, prompt, budget)
+            state.conversation.to(whom).dialogue(place, prompt, budget)
         };
         let left_out = dialogue.newly_left_out.map(|turns| {
+            let sigil = self.sigil;
             format!(
-                "The conversation is long: {turns} of its oldest turns are no longer sent to the model. %pin keeps \
-                 one, %context lists them, %reset begins anew."
+                "The conversation is long: {turns} of its oldest turns are no longer sent to the model. {sigil}pin keeps \
+                 one, {sigil}context lists them, {sigil}reset begins anew."
             )
         });
-        for text in left_out.into_iter().chain(dialogue::stale(&dialogue.newly_stale)) {
+        if let Some(text) = dialogue::withheld(&dialogue.newly_withheld) {
+            let _ = events.send(Event::Notice(Notice::warning(text))).await;
+        }
+        for text in left_out.into_iter().chain(dialogue::stale(&dialogue.newly_stale, self.sigil)) {
             // When nobody listens, the answer's events will say so.
             let _ = events.send(Event::Notice(Notice::info(text))).await;
         }

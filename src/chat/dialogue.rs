@@ -8,7 +8,7 @@ use super::exchange::Exchanged;
 use super::model::{Message, Request};
 use super::store::{HistoryEntry, HistoryQuery, Keeping, Partial, Store, Write};
 use super::turn::{Options, Prompt, Tool, ToolResult};
-use super::{Chat, Place, find, prompt};
+use super::{Chat, ChatError, Place, Reply, find, prompt};
 use crate::event::Ending;
 
 /// Bytes of text that make a token, as long as no server has said better.
@@ -119,6 +119,19 @@ impl Chat {
         state.conversation.answered(place, prompt, said);
     }
 
+    /// Nothing came of a question, or nothing that could be kept: a turn that is under way says how it ended.
+    pub(super) fn unanswered(&self, place: &Place, reply: &Result<Reply, ChatError>) {
+        let end = match reply {
+            Err(_) => End::Failed,
+            Ok(reply) => match reply.ending {
+                Ending::Complete => return,
+                Ending::Interrupted => End::Interrupted,
+                Ending::Cut(_) => End::Cut,
+            },
+        };
+        self.inner.state().conversation.broke_off(place, end);
+    }
+
     /// Cells that no longer exist take their turns with them.
     pub fn forget(&self, cells: &[String]) {
         self.inner.state().conversation.forget(cells);
@@ -134,15 +147,25 @@ impl Chat {
         self.store.as_ref().map(|store| store.warnings()).unwrap_or_default()
     }
 
+    /// Looks into the notebook's file when it has changed, away from the threads that serve the kernel: it may be large, and
+    /// its disk slow. What asks or lists afterwards finds it known.
+    pub async fn look(&self) {
+        let Some(look) = self.inner.state().conversation.look() else { return };
+        if let Ok(news) = tokio::task::spawn_blocking(move || look.read()).await {
+            self.inner.state().conversation.learn(news);
+        }
+    }
+
     /// What would be sent from a cell (without one: from the end), `sandbox` being what the model is told of it.
     pub fn context(&self, cell: Option<&str>, sandbox: &str, tools: &[Tool], options: &Options) -> Context {
         let addition = options.system.as_deref().or(self.inner.settings.system.as_deref());
         let system = prompt::system(sandbox, addition, tools);
+        let whom = self.identity(options);
         let mut state = self.inner.state();
         let density = state.density.unwrap_or(DENSITY);
         let budget = state.window.unwrap_or(find::BUDGET);
         let place = Place::looking(cell);
-        let composed = state.conversation.compose(&place, None, budget);
+        let composed = state.conversation.to(whom).compose(&place, None, budget);
         let lines = state.conversation.lines(&place, &composed);
         let branch = state.conversation.branches().into_iter().find(|(_, _, present)| *present);
         drop(state);
@@ -169,6 +192,12 @@ impl Chat {
     pub fn recipient(&self, options: &Options) -> Option<String> {
         let wanted = options.model.as_deref();
         wanted.map(|wanted| self.inner.configured(Some(wanted))).or_else(|| self.current())
+    }
+
+    /// Who is asked with these options, as far as it can be told without looking: what a user agreed to send there goes
+    /// nowhere else. Empty: the model is found by looking around.
+    pub fn identity(&self, options: &Options) -> String {
+        self.inner.identity(options.model.as_deref())
     }
 
     /// Marks the turns of these numbers, or takes the mark away when `holds` is false; their numbers and first words.
@@ -253,8 +282,23 @@ impl Chat {
     }
 }
 
+/// What the user is told of attachments that are not sent again, each with whom the yes was for.
+pub(super) fn withheld(attachments: &[(String, String)]) -> Option<String> {
+    let one = |(name, agreed): &(String, String)| match agreed.as_str() {
+        "" => format!("{name} (your yes was for another model)"),
+        agreed => format!("{name} (your yes was for {agreed})"),
+    };
+    let named: Vec<String> = attachments.iter().map(one).collect();
+    (!named.is_empty()).then(|| {
+        format!(
+            "Not sent with the turns above, because another model is asked: {}. Attach it again to be asked anew.",
+            named.join(", ")
+        )
+    })
+}
+
 /// What the user is told of turns that were sent although something above them changed.
-pub(super) fn stale(turns: &[usize]) -> Option<String> {
+pub(super) fn stale(turns: &[usize], sigil: &str) -> Option<String> {
     let named = match turns {
         [] => return None,
         [one] => format!("Turn {one} was"),
@@ -266,7 +310,7 @@ pub(super) fn stale(turns: &[usize]) -> Option<String> {
         }
     };
     Some(format!(
-        "{named} answered before something above changed. %context lists them; run their cells again to renew them."
+        "{named} answered before something above changed. {sigil}context lists them; run their cells again to renew them."
     ))
 }
 

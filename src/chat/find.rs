@@ -70,6 +70,26 @@ impl Inner {
             .unwrap_or_default()
     }
 
+    /// Who is asked for the `wanted` model, or without one for that in use: name and address, as far as they are known
+    /// without looking. All models of this machine are one, since nothing leaves it.
+    pub(super) fn identity(&self, wanted: Option<&str>) -> String {
+        let name = self.configured(wanted);
+        let choice = if name.is_empty() { None } else { self.understand(&name).ok() };
+        if choice.as_ref().is_some_and(|choice| choice.provider.name == LOCAL) {
+            return LOCAL.to_owned();
+        }
+        let at_home = choice.as_ref().is_none_or(|choice| choice.at_home);
+        let address = match (&self.settings.base_url, &choice) {
+            (Some(url), _) if at_home => Some(url),
+            (_, Some(choice)) => self.environment.address(choice.provider),
+            _ => None,
+        };
+        match address {
+            Some(address) => format!("{name} at {}", clean(address, &self.secrets())),
+            None => name,
+        }
+    }
+
     /// The model in use, or for one question the `wanted` one, with everything that asking it needs.
     pub(super) async fn endpoint(
         &self,
@@ -301,13 +321,24 @@ impl Inner {
         if let Some(current) = &listing.current
             && !listing.models.iter().any(|model| model.name == *current)
         {
-            let source = "configured".to_owned();
+            let source = self.origin().to_owned();
             listing.models.insert(0, ListedModel { name: current.clone(), source, current: false });
         }
         for model in &mut listing.models {
             model.current = Some(&model.name) == listing.current.as_ref();
         }
         listing
+    }
+
+    /// Where the model in use comes from, when no server lists it.
+    fn origin(&self) -> &'static str {
+        if self.state().switched.is_some() {
+            "chosen in this kernel"
+        } else if self.settings.name.is_some() {
+            "configured (`model.name`)"
+        } else {
+            "found by looking around"
+        }
     }
 
     /// The full name of the model in use or configured.

@@ -120,6 +120,8 @@ pub struct Chat {
     ledger: Ledger,
     store: Option<Arc<store::Store>>,
     recordings: Option<Arc<Recordings>>,
+    /// What stands before the name of a magic where this kernel's cells are read.
+    sigil: &'static str,
 }
 
 #[derive(Debug)]
@@ -185,6 +187,7 @@ impl Chat {
             ledger: Ledger::new(Arc::default(), &BudgetSettings::default()),
             store: None,
             recordings: None,
+            sigil: "%",
         }
         .recording(None, Path::new(""))
     }
@@ -202,6 +205,12 @@ impl Chat {
     #[must_use]
     pub fn with_costs(self, catalog: Catalog, budget: &BudgetSettings) -> Chat {
         Chat { ledger: Ledger::new(Arc::new(catalog), budget), ..self }
+    }
+
+    /// With magics spelt as this kernel's cells have them, for what the user is told.
+    #[must_use]
+    pub fn spelling(self, sigil: &'static str) -> Chat {
+        Chat { sigil, ..self }
     }
 
     /// The user's own limit on a reply's tokens.

@@ -30,6 +30,10 @@ pub struct Attachment {
     pub name: String,
     /// What it holds.
     pub content: Content,
+    /// Whom alone the user agreed to send it to ([`Chat::identity`](crate::chat::Chat::identity)); `None`: it needed no
+    /// yes, and goes to whoever is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agreed: Option<String>,
 }
 
 /// What an attachment holds.

@@ -118,10 +118,11 @@ impl Engine {
                 words.language(language.name, language.aliases.iter().copied())
             })
             .magics(magics::MAGICS.iter().map(|magic| magic.name));
+        let dialect = dialect(parts.flavor);
         Engine {
             flavor: parts.flavor,
             sandbox: parts.sandbox,
-            chat: parts.chat,
+            chat: parts.chat.spelling(dialect.sigil()),
             words,
             habits: parts.habits,
             asking: asking::State::default(),
@@ -166,10 +167,7 @@ impl Engine {
 
     /// How this kernelspec's cells are read.
     pub(super) fn dialect(&self) -> Dialect {
-        match self.flavor {
-            Flavor::Markdown => Dialect::Markdown,
-            Flavor::Python => Dialect::Python,
-        }
+        dialect(self.flavor)
     }
 
     async fn run_cell(&self, request: &Execute, around: Surroundings<'_>) -> Outcome {
@@ -289,6 +287,14 @@ impl Engine {
     pub(super) async fn fail(&self, events: &EventSender, failure: Failure) -> Outcome {
         send(events, Event::Error(failure.clone())).await;
         Outcome { failure: Some(failure), ..Outcome::default() }
+    }
+}
+
+/// How a kernelspec's cells are read.
+fn dialect(flavor: Flavor) -> Dialect {
+    match flavor {
+        Flavor::Markdown => Dialect::Markdown,
+        Flavor::Python => Dialect::Python,
     }
 }
 

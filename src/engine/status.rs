@@ -42,9 +42,9 @@ pub(super) async fn watched(
         return end;
     }
     let (id, begun) = (DisplayId::host(), Instant::now());
-    // What is over sooner shows nothing, not even for a moment: a saved notebook would keep an empty place.
-    let worth = if wanted == Status::Verbose { Duration::ZERO } else { WORTH };
-    let mut tick = tokio::time::interval_at(begun + worth, TICK);
+    // What is over sooner shows nothing, not even for a moment: a saved notebook would keep an empty place. A verbose
+    // line of a short block stands below its output, as that of a long one does which showed something at once.
+    let mut tick = tokio::time::interval_at(begun + WORTH, TICK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     let mut due = false;
     let end = loop {

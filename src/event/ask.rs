@@ -1,5 +1,7 @@
 //! Questions to the user, and their answers. A question is not an [`Event`](super::Event): it waits.
 
+use std::sync::Arc;
+
 use futures_util::future::BoxFuture;
 
 /// A question for the person at the front end (`input_request`).
@@ -45,5 +47,26 @@ impl Ask for Nobody {
 
     fn ask(&self, _: Question) -> BoxFuture<'_, Result<String, AskError>> {
         Box::pin(async { Err(AskError::Unavailable) })
+    }
+}
+
+/// Whoever answers, with questions that say first whose they are, or may be.
+pub struct Marked {
+    /// Who answers.
+    pub ask: Arc<dyn Ask>,
+    /// What goes before each prompt.
+    pub mark: &'static str,
+}
+
+impl Ask for Marked {
+    fn available(&self) -> bool {
+        self.ask.available()
+    }
+
+    fn ask(&self, question: Question) -> BoxFuture<'_, Result<String, AskError>> {
+        // In a terminal these two would draw over the mark.
+        let prompt = question.prompt.replace(['\r', '\u{8}'], "");
+        let prompt = format!("{} {prompt}", self.mark);
+        self.ask.ask(Question { prompt, ..question })
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod ask;
 pub mod mime;
+mod plain;
 pub mod terminal;
 pub mod words;
 
@@ -14,6 +15,7 @@ use tokio::sync::mpsc;
 
 pub use ask::{Ask, AskError, Question};
 pub use mime::Bundle;
+pub use plain::plain;
 
 /// Which of the two output streams a text belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

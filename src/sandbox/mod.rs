@@ -136,6 +136,9 @@ pub struct Run {
     /// Whether it runs in the session of the model's own instead of the user's: other variables and processes,
     /// the same `/workspace` and `/session`.
     pub isolated: bool,
+    /// Whether a model wrote it. What it leaves behind in the session (a thread, a function of its own in the place of
+    /// `input`) can ask questions in later runs, which are marked from then on.
+    pub of_model: bool,
 }
 
 impl Run {
@@ -158,6 +161,7 @@ impl Run {
             texts: Texts::default(),
             shown: 0,
             isolated: false,
+            of_model: false,
         }
     }
 }

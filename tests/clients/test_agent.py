@@ -62,7 +62,7 @@ def test_confirm_without_input_refuses_and_says_so(model, kernels, tmp_path, mon
 def test_each_call_is_confirmed_at_the_prompt(agent):
     request = agent.client.execute(f"please run {CODE}", allow_stdin=True)
     question = agent.client.get_stdin_msg(timeout=120)["content"]
-    assert question["prompt"] == "Run this python code of the model in python? [yes / no / edit / always]: "
+    assert question["prompt"] == "Run the model's python code in the container python? [yes / no / edit / always]: "
     agent.client.input("yes")
     ran = agent.finish(request)
     assert ran.status == "ok" and "\ntotal 42\n" in ran.stdout, str(ran)

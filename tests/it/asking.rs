@@ -208,6 +208,29 @@ async fn a_word_that_names_no_file_is_text_and_a_slip_gets_a_hint() {
     let ran = kernel.run("Plot @data.cvs").await.succeeded();
     assert_eq!(ran.remarks(), "There is no file data.cvs; did you mean @data.csv?");
     assert!(!sent(&server).contains("a\\n1\\n"));
+    // Without a name near it the user still hears that it was only words, once.
+    let ran = kernel.run("Plot @plots/sums.tsv, then @plots/sums.tsv again").await.succeeded();
+    let said = "There is no file plots/sums.tsv in the workspace or in the notebook's directory; @plots/sums.tsv was sent as \
+                it is written.";
+    assert_eq!(ran.remarks(), said);
+    let quiet = |event: &Event| matches!(event, Event::Notice(notice) if notice.level == Level::Info);
+    assert!(ran.events.iter().any(quiet));
+    let ran = kernel.run("Plot @plots/data.csv").await.succeeded();
+    assert_eq!(ran.remarks(), "There is no file plots/data.csv; did you mean @data.csv?");
+}
+
+#[tokio::test]
+async fn an_option_behind_the_question_is_said_to_be_none() {
+    let server = Server::play(vec![answer(&["ok"])]).await;
+    let kernel = Kernel::new(Flavor::Markdown, Some(&server));
+    let ran = kernel.run("%%chat hello temperature=2").await.succeeded();
+    assert_eq!(
+        ran.remarks(),
+        "`temperature=2` stands behind the question and was read as a part of it; options come first: `%%chat temperature=2 \
+         ...`"
+    );
+    assert!(sent(&server).contains("hello temperature=2"), "{}", sent(&server));
+    assert_eq!(kernel.run("%%chat temperature=1 hello").await.succeeded().remarks(), "");
 }
 
 #[tokio::test]
@@ -244,6 +267,19 @@ async fn what_lies_outside_is_hidden_or_linked_needs_a_yes_and_nothing_is_sent_w
     let prompt = user.1.lock().unwrap()[0].prompt.clone();
     assert!(prompt.contains(&format!("wants to send {absolute} to openai/m")), "{prompt}");
     assert!(sent(&server).contains("TOPSECRET"));
+    // The yes was for that model: another one is not sent the file with the turns above.
+    let ran = kernel.run("%model openai/other\n\nAnd now?").await.succeeded();
+    let said = ran.remarks();
+    assert!(
+        said.contains(&format!("another model is asked: @{absolute} (your yes was for openai/m at ")),
+        "{said}"
+    );
+    let told = sent(&server);
+    assert!(!told.contains("TOPSECRET") && told.contains("[left out: the user has not agreed"), "{told}");
+    let ran = kernel.run("And then?").await.succeeded();
+    assert!(!ran.remarks().contains("another model"), "it is said once: {}", ran.remarks());
+    kernel.run("%model openai/m\n\nAnd now?").await.succeeded();
+    assert!(sent(&server).contains("TOPSECRET"), "the one that the yes was for");
     let before = server.asked().len();
     let ran = kernel.answered("Read @link.txt", Answers::new([Ok("no")])).await;
     assert!(ran.failure().evalue.contains("you said no"), "{:?}", ran.failure());

@@ -269,7 +269,8 @@ async fn a_model_that_refuses_pictures_is_asked_without_them_and_it_is_said() {
             "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
                 .to_owned(),
     };
-    let attachment = Attachment { name: "@plot.png".to_owned(), content: Content::Image(image) };
+    let attachment =
+        Attachment { name: "@plot.png".to_owned(), content: Content::Image(image), agreed: None };
     let prompt = Prompt { text: "What is on it?".to_owned(), attachments: vec![attachment] };
     let place = chat.begin(None, "");
     let (reply, events) = ask_at(&chat, &place, &prompt, &[], |_| false).await;

@@ -217,3 +217,28 @@ async fn an_ollama_that_is_not_running_is_named_with_its_remedy() {
     let Err(ChatError::Unreachable(text)) = ask(&chat, "?").await.0 else { panic!("no failure") };
     assert!(text.contains(&address) && text.contains("ollama serve"), "{text}");
 }
+
+#[tokio::test]
+async fn a_model_that_no_server_lists_says_where_it_comes_from() {
+    let source = async |chat: &Chat| {
+        let listing = chat.models().await;
+        let current = listing.models.iter().find(|model| model.current).expect("the one in use");
+        (current.name.clone(), current.source.clone())
+    };
+    let none = nowhere();
+    let home = Server::play(vec![models(&["other"])]).await;
+    let chat = Chat::new(&settings(&home.v1()), environment(&[("OLLAMA_HOST", none.as_str())]));
+    assert_eq!(source(&chat).await, ("openai/m".to_owned(), "configured (`model.name`)".to_owned()));
+    chat.switch("openai/z").expect("a name");
+    assert_eq!(source(&chat).await, ("openai/z".to_owned(), "chosen in this kernel".to_owned()));
+
+    let keyed = Server::play(vec![answer(&["ok"]), models(&["other"])]).await;
+    let base_url = keyed.v1();
+    let chat = unnamed(&[
+        ("OPENAI_API_KEY", "sk-env"),
+        ("OPENAI_BASE_URL", base_url.as_str()),
+        ("OLLAMA_HOST", none.as_str()),
+    ]);
+    ask(&chat, "?").await.0.expect("an answer");
+    assert_eq!(source(&chat).await.1, "found by looking around");
+}

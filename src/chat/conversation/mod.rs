@@ -21,6 +21,7 @@ mod text;
 mod turn;
 mod window;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -62,6 +63,10 @@ pub(crate) struct Conversation {
     store: Option<Arc<Store>>,
     /// Whether the store knows the present branch.
     announced: bool,
+    /// Who is asked next.
+    to: String,
+    /// Attachments that are not sent there, as the user was told: name and whom for.
+    withheld: BTreeSet<(String, String)>,
 }
 
 impl Default for Conversation {
@@ -98,7 +103,15 @@ impl Conversation {
             notebook: Notebook::new(notebook),
             store,
             announced: false,
+            to: String::new(),
+            withheld: BTreeSet::new(),
         }
+    }
+
+    /// The same, for that model to be asked: what the user agreed to send to another one is left out.
+    pub(crate) fn to(&mut self, whom: String) -> &mut Self {
+        self.to = whom;
+        self
     }
 
     /// A new execution of a cell. The cell's old turn stays until there is something in its stead.
@@ -207,6 +220,19 @@ impl Conversation {
             store.settle();
         }
         self.push(place, Step::Said(said));
+    }
+
+    /// No more of an answer comes in this execution. Where the model had made calls, the turn says so: what it said
+    /// before them is not the end of what it had to say.
+    pub(crate) fn broke_off(&mut self, place: &Place, end: End) {
+        let now = self.entries.iter().find(|entry| entry.execution == place.execution);
+        let last = now.and_then(|entry| entry.body.as_ref()).and_then(|body| body.steps.last());
+        if matches!(last, Some(Step::Results(_))) {
+            if let Some(store) = &self.store {
+                store.settle();
+            }
+            self.push(place, Step::Said(Said { text: String::new(), calls: Vec::new(), end, within: None }));
+        }
     }
 
     /// What came of the last reply's calls.

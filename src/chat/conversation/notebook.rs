@@ -19,18 +19,21 @@ const CELLS: usize = 100_000;
 
 /// A cell as the file has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Written {
+pub(crate) struct Written {
     /// Its place among the cells.
     pub(super) at: usize,
     /// A fingerprint of its text.
     pub(super) print: i64,
 }
 
+/// A file's size and when it was changed.
+type Seen = (u64, SystemTime);
+
 /// What the file said when it was read last.
 #[derive(Debug, Default)]
 pub(super) struct Notebook {
     path: Option<PathBuf>,
-    seen: Option<(u64, SystemTime)>,
+    seen: Option<Seen>,
     cells: HashMap<String, Written>,
 }
 
@@ -60,43 +63,33 @@ impl Notebook {
         Notebook { path, ..Notebook::default() }
     }
 
-    /// Reads the file if it has changed; whether it has.
-    pub(super) fn refresh(&mut self) -> bool {
-        let Some(file) = self.path.as_ref().and_then(|path| open(path)) else { return self.unknown() };
-        let Ok(metadata) = file.metadata() else { return self.unknown() };
-        if !metadata.is_file() || metadata.len() > LARGEST {
-            return self.unknown();
-        }
-        let Ok(changed) = metadata.modified() else { return self.unknown() };
-        if self.seen == Some((metadata.len(), changed)) {
-            return false;
-        }
-        let mut bytes = Vec::new();
-        // It may grow while it is read.
-        if file.take(LARGEST).read_to_end(&mut bytes).is_err() {
-            return self.unknown();
-        }
-        let Ok(read) = serde_json::from_slice::<File>(&bytes) else { return self.unknown() };
-        self.seen = Some((metadata.len(), changed));
-        self.cells = HashMap::new();
-        for (at, cell) in read.cells.into_iter().take(CELLS).enumerate() {
-            let Some(id) = cell.id else { continue };
-            let text = match cell.source {
-                Source::Whole(text) => text,
-                Source::Lines(lines) => lines.concat(),
-                Source::Missing => continue,
-            };
-            // Of two cells with one identity, which no tool writes, the first counts.
-            self.cells.entry(id).or_insert(Written { at, print: print(&text) });
-        }
-        true
+    /// What to look at, for whoever may wait for a disk; `None`: there is no file.
+    pub(super) fn look(&self) -> Option<Look> {
+        Some(Look { path: self.path.clone()?, seen: self.seen })
     }
 
-    fn unknown(&mut self) -> bool {
-        self.seen = None;
-        let knew = !self.cells.is_empty();
-        self.cells.clear();
-        knew
+    /// Takes over what was seen; whether it is news.
+    pub(super) fn learn(&mut self, news: News) -> bool {
+        match news {
+            News::Same => false,
+            News::Nothing(seen) => {
+                self.seen = seen;
+                let knew = !self.cells.is_empty();
+                self.cells.clear();
+                knew
+            }
+            News::Cells(seen, cells) => {
+                (self.seen, self.cells) = (Some(seen), cells);
+                true
+            }
+        }
+    }
+
+    /// Reads the file if it has changed; whether it has.
+    #[cfg(test)]
+    pub(super) fn refresh(&mut self) -> bool {
+        let news = self.look().map_or(News::Same, Look::read);
+        self.learn(news)
     }
 
     /// Where a cell stands, if the file says so.
@@ -109,6 +102,58 @@ impl Notebook {
         let (_, changed) = self.seen?;
         let since = changed.duration_since(SystemTime::UNIX_EPOCH).ok()?;
         i64::try_from(since.as_millis()).ok()
+    }
+}
+
+/// A look at the file, away from the dialogue.
+#[derive(Debug)]
+pub(crate) struct Look {
+    path: PathBuf,
+    seen: Option<Seen>,
+}
+
+/// What a look brought.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// The file is as it was.
+    Same,
+    /// It is gone, or nothing that can be read; it is looked into again when it has changed.
+    Nothing(Option<Seen>),
+    /// Its cells.
+    Cells(Seen, HashMap<String, Written>),
+}
+
+impl Look {
+    /// Reads the file, at most [`LARGEST`] bytes of it and only when its size or its time has changed.
+    pub(crate) fn read(self) -> News {
+        let Some(file) = open(&self.path) else { return News::Nothing(None) };
+        let Ok(metadata) = file.metadata() else { return News::Nothing(None) };
+        let Ok(changed) = metadata.modified() else { return News::Nothing(None) };
+        let seen = (metadata.len(), changed);
+        if self.seen == Some(seen) {
+            return News::Same;
+        }
+        if !metadata.is_file() || metadata.len() > LARGEST {
+            return News::Nothing(Some(seen));
+        }
+        let mut bytes = Vec::new();
+        // It may grow while it is read.
+        if file.take(LARGEST).read_to_end(&mut bytes).is_err() {
+            return News::Nothing(None);
+        }
+        let Ok(read) = serde_json::from_slice::<File>(&bytes) else { return News::Nothing(Some(seen)) };
+        let mut cells = HashMap::new();
+        for (at, cell) in read.cells.into_iter().take(CELLS).enumerate() {
+            let Some(id) = cell.id else { continue };
+            let text = match cell.source {
+                Source::Whole(text) => text,
+                Source::Lines(lines) => lines.concat(),
+                Source::Missing => continue,
+            };
+            // Of two cells with one identity, which no tool writes, the first counts.
+            cells.entry(id).or_insert(Written { at, print: print(&text) });
+        }
+        News::Cells(seen, cells)
     }
 }
 
@@ -149,6 +194,32 @@ mod tests {
         fs::remove_file(&path).unwrap();
         assert!(notebook.refresh(), "it is gone");
         assert_eq!(notebook.find(Some("a")), None);
+    }
+
+    #[test]
+    fn a_file_is_read_again_only_when_its_size_or_its_time_has_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("n.ipynb");
+        let before = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+        let write = |text: &str, time: SystemTime| {
+            fs::write(&path, text).unwrap();
+            fs::File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
+        };
+        let (one, two) =
+            (r#"{"cells": [{"id": "a", "source": "1"}]}"#, r#"{"cells": [{"id": "a", "source": "2"}]}"#);
+        write(one, before);
+        let mut notebook = read(&path);
+        let print_of = |notebook: &Notebook| notebook.find(Some("a")).map(|cell| cell.print);
+        write(two, before);
+        assert!(!notebook.refresh() && print_of(&notebook) == Some(print("1")), "it was not read");
+        let later = before + std::time::Duration::from_secs(1);
+        write(two, later);
+        assert!(notebook.refresh() && print_of(&notebook) == Some(print("2")));
+        // A broken one neither, which was read at each cell.
+        write(&"x".repeat(two.len()), before);
+        assert!(notebook.refresh() && print_of(&notebook).is_none());
+        write(two, before);
+        assert!(!notebook.refresh() && print_of(&notebook).is_none());
     }
 
     #[test]

@@ -4,13 +4,26 @@
 //! identity) stands below everything that ran before it; without a file that is the order of first run.
 
 use super::entry::{Entry, Stale};
+use super::notebook::{Look, News};
 use super::turn::Place;
 use super::{Conversation, Member, Write};
 
 impl Conversation {
-    /// Looks whether the notebook's file has news: another order, cells that were edited and not run again.
+    /// Looks whether the notebook's file has news. Whoever may not wait for a disk asks [`Conversation::look`] before.
     pub(super) fn refresh(&mut self) {
-        if !self.notebook.refresh() {
+        if let Some(look) = self.look() {
+            self.learn(look.read());
+        }
+    }
+
+    /// What to look at, for whoever may wait for a disk; `None`: there is no file.
+    pub(crate) fn look(&self) -> Option<Look> {
+        self.notebook.look()
+    }
+
+    /// Takes over what was seen there: another order, cells that were edited and not run again.
+    pub(crate) fn learn(&mut self, news: News) {
+        if !self.notebook.learn(news) {
             return;
         }
         let Some(written) = self.notebook.written() else { return };

@@ -51,6 +51,8 @@ pub(crate) enum End {
     Cut,
     /// The kernel was lost while it came.
     Lost,
+    /// None came: the model could not be asked again after its calls.
+    Failed,
 }
 
 /// A block of code that ran, and what came of it.
@@ -108,6 +110,9 @@ impl Said {
             End::Interrupted => format!("{}\n\n[The user interrupted this reply here{within}.]", self.text),
             End::Cut => format!("{}\n\n[This reply was cut off here{within}.]", self.text),
             End::Lost => format!("{}\n\n[This reply was interrupted here: the kernel ended.]", self.text),
+            End::Failed => {
+                "[This turn broke off here: asking the model failed, and no answer came.]".to_owned()
+            }
         }
     }
 }
@@ -316,6 +321,12 @@ impl Body {
 
     /// Whether an answer in it is only the beginning of one.
     pub(super) fn partial(&self) -> bool {
-        self.steps.iter().any(|step| matches!(step, Step::Said(said) if said.end != End::Whole))
+        let partial = |said: &Said| !matches!(said.end, End::Whole | End::Failed);
+        self.steps.iter().any(|step| matches!(step, Step::Said(said) if partial(said)))
+    }
+
+    /// Whether it broke off after calls of the model, without an answer.
+    pub(super) fn failed(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step, Step::Said(said) if said.end == End::Failed))
     }
 }

@@ -9,13 +9,16 @@ use super::entry::Stale;
 use super::messages::Messages;
 use super::turn::{Body, Place, Step};
 use crate::chat::model::Message;
-use crate::chat::turn::Prompt;
+use crate::chat::turn::{Content, Prompt};
 
 /// The least that code, outcomes and results are shortened to, in bytes.
 const LEAST: usize = 200;
 /// Said to the model below the turns that an earlier kernel made.
 const FRESH: &str = "[The kernel was restarted here and the sandbox is fresh: variables, imports and background \
                      processes of the code above are gone. It has to run again where it is needed.]";
+
+/// In the place of what the user agreed to send to another model.
+const LEFT_OUT: &str = "[left out: the user has not agreed to send this file to you]";
 
 /// The messages for a request, and what the user should know about them.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,6 +28,9 @@ pub(crate) struct Dialogue {
     pub(crate) newly_left_out: Option<usize>,
     /// The numbers of turns that are sent although something above them changed, when that is news.
     pub(crate) newly_stale: Vec<usize>,
+    /// Attachments that are left out because the user agreed to send them to another model, when that is news: each with
+    /// whom the yes was for.
+    pub(crate) newly_withheld: Vec<(String, String)>,
 }
 
 /// A request's messages, and which turns are in them.
@@ -35,6 +41,8 @@ pub(crate) struct Composed {
     sent: Vec<usize>,
     /// How many there was no room for.
     pub(crate) left_out: usize,
+    /// Attachments that the user agreed to send to another model: names, and whom the yes was for.
+    withheld: Vec<(String, String)>,
 }
 
 /// A turn as `%context` lists it.
@@ -68,7 +76,13 @@ impl Conversation {
                 newly_stale.push(number);
             }
         }
-        Dialogue { messages: composed.messages, newly_left_out, newly_stale }
+        let to = &self.to;
+        let told = |(name, agreed): &(String, String)| (format!("{name} {agreed}"), to.clone());
+        let newly_withheld: Vec<_> =
+            composed.withheld.into_iter().filter(|one| !self.withheld.contains(&told(one))).collect();
+        let told: Vec<_> = newly_withheld.iter().map(told).collect();
+        self.withheld.extend(told);
+        Dialogue { messages: composed.messages, newly_left_out, newly_stale, newly_withheld }
     }
 
     /// What would be sent; without a prompt: what stands above the place.
@@ -80,11 +94,18 @@ impl Conversation {
         self.load(&sent);
 
         let mut messages = Messages::default();
+        let mut withheld = Vec::new();
         let earlier = sent.iter().rposition(|at| self.entries[*at].execution == 0);
         for (n, at) in sent.iter().enumerate() {
             if let Some(body) = &self.entries[*at].body {
+                let earlier = self.entries[*at].execution == 0;
                 for step in body.told() {
-                    messages.push(step);
+                    match step {
+                        Step::Asked(prompt) if prompt.attachments.iter().any(|one| one.agreed.is_some()) => {
+                            messages.push(&Step::Asked(self.sendable(prompt, earlier, &mut withheld)));
+                        }
+                        step => messages.push(step),
+                    }
                 }
                 messages.end_turn();
             }
@@ -96,7 +117,24 @@ impl Conversation {
             messages.push(step);
         }
         let messages = if prompt.is_some() { messages.finish() } else { messages.unfinished() };
-        Composed { messages, sent, left_out }
+        Composed { messages, sent, left_out, withheld }
+    }
+
+    /// A prompt as the model that is asked may see it. `earlier`: an earlier kernel asked it, which may have found another
+    /// model when it looked around.
+    fn sendable(&self, prompt: &Prompt, earlier: bool, withheld: &mut Vec<(String, String)>) -> Prompt {
+        let mut prompt = prompt.clone();
+        for attachment in &mut prompt.attachments {
+            let Some(agreed) = attachment.agreed.clone() else { continue };
+            if agreed != self.to || (earlier && agreed.is_empty()) {
+                attachment.content = Content::Text(LEFT_OUT.to_owned());
+                let one = (attachment.name.clone(), agreed);
+                if !withheld.contains(&one) {
+                    withheld.push(one);
+                }
+            }
+        }
+        prompt
     }
 
     /// The execution at the place as far as it has come, with the prompt.
@@ -161,6 +199,7 @@ impl Conversation {
                 (entry.execution == 0, "before the restart"),
                 (!answered, "not answered, not sent"),
                 (entry.body.as_ref().is_some_and(|body| body.partial()), "interrupted"),
+                (entry.body.as_ref().is_some_and(|body| body.failed()), "failed"),
                 (!above.contains(&at), "below"),
                 (!sent && !entry.hidden && entry.size > 0 && above.contains(&at), "no room"),
             ];

@@ -1,7 +1,8 @@
 //! The first lines of files that a question names, so that the model knows what is in them before it writes code.
 //!
 //! Only for a model that could read them by itself: files of the workspace. And only what a mention (`@data.csv`) could
-//! attach unasked: plain files, over no link, nothing hidden, nothing that looks like a key.
+//! attach unasked: plain files, over no link, nothing hidden, nothing that looks like a key. They are sent as whatever is
+//! attached is: fenced, marked as material, without what a reader does not see.
 
 use std::fs::File;
 use std::io::Read;
@@ -37,6 +38,7 @@ impl Engine {
                     seen.push(Attachment {
                         name: format!("{name}, only its first lines"),
                         content: Content::Text(lines),
+                        agreed: None,
                     });
                 }
             }

@@ -106,7 +106,7 @@ impl Engine {
         let (word, failure) = match end {
             End::Done => ("done", None),
             End::Stopped(why) => {
-                send(around.events, Event::Notice(Notice::warning(why))).await;
+                send(around.events, Event::Notice(Notice::warning(self.spelt(&why)))).await;
                 ("stopped", None)
             }
             End::Failed(failure) if failure.ename == "KeyboardInterrupt" => ("interrupted", Some(failure)),
@@ -146,7 +146,7 @@ impl Agent<'_> {
             let asked = self.engine.chat.ask(turn, self.around.events, self.around.cancel.clone());
             let reply = match asked.await {
                 Ok(reply) => reply,
-                Err(error) => return End::Failed(error.failure()),
+                Err(error) => return End::Failed(self.engine.spelt_failure(error.failure())),
             };
             self.engine.charge(&mut self.cost, &reply, self.around).await;
             if let Some(model) = reply.model {

@@ -3,8 +3,6 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
-
 use super::consent::{self, Again, Consent, Matter};
 use super::mode::{Always, Mode};
 use super::tools::{self, Wanted};
@@ -13,7 +11,8 @@ use super::{Agent, results};
 use crate::chat::ToolCall;
 use crate::engine::execute::{Surroundings, send};
 use crate::engine::{Outcome, confirm};
-use crate::event::{Ask, AskError, Bundle, Event, Failure, Notice, Question};
+use crate::event::ask::Marked;
+use crate::event::{Ask, Bundle, Event, Failure, Notice};
 use crate::sandbox::files::Desk;
 use crate::sandbox::{Run, RunEnd, policy};
 
@@ -92,6 +91,7 @@ impl Agent<'_> {
             store_history: self.request.store_history,
             shown: self.shown,
             isolated: self.engine.habits.agent.isolated,
+            of_model: true,
             ..Run::new(&language, code)
         };
         let refused = |failure: &Failure| Performed::fault(format!("Refused: {}", failure.evalue));
@@ -106,7 +106,8 @@ impl Agent<'_> {
         let always = Always::Code(definition.name.clone());
         let mut changed = None;
         if (self.mode == Mode::Confirm || definition.confirm) && !self.engine.is_always(&always) {
-            let what = format!("Run this {} code of the model in {}", approved.language, definition.name);
+            let what =
+                format!("Run the model's {} code in the container {}", approved.language, definition.name);
             let matter = Matter { what: &what, text: &code, text_and_always: true, alone: self.alone };
             match self.consent(&matter, always).await {
                 Ok(None) => {}
@@ -127,7 +128,9 @@ impl Agent<'_> {
 
     /// Runs what may run, and remembers what it shows.
     async fn run(&self, approved: policy::Approved<Run>, outcome: &mut Outcome) -> (RunEnd, Seen) {
-        let ask: Arc<dyn Ask> = Arc::new(OfTheModel(Arc::clone(self.around.ask)));
+        // They say so, since they could look like one of ours.
+        let ask: Arc<dyn Ask> =
+            Arc::new(Marked { ask: Arc::clone(self.around.ask), mark: "[the model's code asks]" });
         let (engine, cancel) = (self.engine, self.around.cancel);
         witness::watched(self.around, async |events| {
             let around = Surroundings { events: &events, ask: &ask, cancel, cell: None };
@@ -218,7 +221,11 @@ impl Agent<'_> {
             Consent::Instead(text) => Ok(Some(text)),
             Consent::Interrupted => Err(Performed::interrupted()),
             Consent::Nobody => {
-                send(self.around.events, Event::Notice(Notice::warning(consent::nobody(self.mode)))).await;
+                send(
+                    self.around.events,
+                    Event::Notice(Notice::warning(self.engine.spelt(&consent::nobody(self.mode)))),
+                )
+                .await;
                 Err(Performed::fault(consent::refusal(&Consent::Nobody)))
             }
             refused @ Consent::Refused(_) => Err(Performed::failed(consent::refusal(&refused))),
@@ -255,20 +262,6 @@ fn pictures(types: &[String]) -> String {
         }
     }
     counted.iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
-}
-
-/// Questions of code that the model wrote: they say so, since they could look like one of ours.
-struct OfTheModel(Arc<dyn Ask>);
-
-impl Ask for OfTheModel {
-    fn available(&self) -> bool {
-        self.0.available()
-    }
-
-    fn ask(&self, question: Question) -> BoxFuture<'_, Result<String, AskError>> {
-        let prompt = format!("[the model's code asks] {}", question.prompt);
-        self.0.ask(Question { prompt, ..question })
-    }
 }
 
 #[cfg(test)]

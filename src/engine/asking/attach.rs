@@ -22,7 +22,7 @@ pub(in crate::engine) struct Attached {
     pub(super) attachment: Attachment,
     /// For the user: what it is and how large.
     pub(super) what: String,
-    /// Whom the user agreed to send it to, where that needed a yes.
+    /// Whom the user agreed to send it to, in words, where that needed a yes.
     pub(super) agreed: Option<String>,
 }
 
@@ -39,14 +39,18 @@ pub(super) struct Collected {
     pub(super) attached: Vec<Attached>,
     /// Names that could not be attached, each with the reason.
     pub(super) remarks: Vec<String>,
-    /// The model that all of it is for.
+    /// Names that look like files' and are none: they stay words.
+    pub(super) quiet: Vec<String>,
+    /// The model that all of it is for, in words.
     pub(super) to: String,
+    /// The same model as the dialogue knows it.
+    pub(super) whom: String,
     room: Room,
 }
 
 impl Collected {
-    /// With what is there already, for that model.
-    pub(super) fn with(attached: Vec<Attached>, to: String) -> Self {
+    /// With what is there already, for that model: in words, and as the dialogue knows it.
+    pub(super) fn with(attached: Vec<Attached>, (to, whom): (String, String)) -> Self {
         let mut room = Room::default();
         for one in &attached {
             match &one.attachment.content {
@@ -56,7 +60,7 @@ impl Collected {
                 }
             }
         }
-        Collected { attached, remarks: Vec::new(), to, room }
+        Collected { attached, to, whom, room, ..Collected::default() }
     }
 
     fn has(&self, name: &str) -> bool {
@@ -72,7 +76,8 @@ impl Collected {
     }
 
     fn push(&mut self, name: String, content: Content, what: String) {
-        self.attached.push(Attached { attachment: Attachment { name, content }, what, agreed: None });
+        let attachment = Attachment { name, content, agreed: None };
+        self.attached.push(Attached { attachment, what, agreed: None });
     }
 }
 
@@ -121,9 +126,17 @@ impl Engine {
                             Sought::Nothing if last && told => {
                                 if let Some(near) = self.near(name, around).await? {
                                     let why = format!("There is no file {name}; did you mean @{near}?");
+                                    collected.remarks.retain(|said| *said != why);
                                     collected.remarks.push(why);
                                 } else if quoted {
                                     collected.remarks.push(format!("There is no file {name}."));
+                                } else if mentions::looks_like_a_file(name) {
+                                    let why = format!(
+                                        "There is no file {name} in the workspace or in the notebook's directory; \
+                                         @{name} was sent as it is written."
+                                    );
+                                    collected.quiet.retain(|said| *said != why);
+                                    collected.quiet.push(why);
                                 }
                             }
                             Sought::Nothing => {}
@@ -250,7 +263,9 @@ impl Engine {
         collected.room = room;
         match read {
             Ok(Taken { content, what }) => {
-                collected.attached.push(Attached { attachment: Attachment { name, content }, what, agreed });
+                let whom = agreed.is_some().then(|| collected.whom.clone());
+                let attachment = Attachment { name, content, agreed: whom };
+                collected.attached.push(Attached { attachment, what, agreed });
                 Ok(Sought::Attached)
             }
             Err(why) => Ok(Sought::Refused(why)),
@@ -263,9 +278,10 @@ impl Engine {
         blocking(around, move || places.near(&written)).await
     }
 
-    /// Whom a question asked with these options goes to, in words.
-    pub(super) fn recipient(&self, options: &Options) -> String {
-        self.chat.recipient(options).unwrap_or_else(|| "a language model".to_owned())
+    /// Whom a question asked with these options goes to: in words, and as the dialogue knows it.
+    pub(super) fn recipient(&self, options: &Options) -> (String, String) {
+        let words = self.chat.recipient(options).unwrap_or_else(|| "a language model".to_owned());
+        (words, self.chat.identity(options))
     }
 
     /// What the user agreed to send to one model goes to no other without another yes.
@@ -274,14 +290,17 @@ impl Engine {
     /// `Refused` when it is not given.
     pub(super) async fn still_agreed(
         &self,
-        collected: &Collected,
+        collected: &mut Collected,
         around: Surroundings<'_>,
     ) -> Result<(), Failure> {
-        for one in &collected.attached {
-            if let Some(before) = one.agreed.as_ref().filter(|before| **before != collected.to) {
-                let what = format!("This notebook wants to send {} to {}", one.line(), collected.to);
+        let (to, whom) = (&collected.to, &collected.whom);
+        for one in &mut collected.attached {
+            let other = one.attachment.agreed.as_ref().is_some_and(|agreed| agreed != whom);
+            if let Some(before) = one.agreed.clone().filter(|before| before != to || other) {
+                let what = format!("This notebook wants to send {} to {to}", one.line());
                 let why = format!("your yes was to sending it to {before}");
                 confirm::plain(around.ask.as_ref(), &what, "", &why).await?;
+                (one.agreed, one.attachment.agreed) = (Some(to.clone()), Some(whom.clone()));
             }
         }
         Ok(())

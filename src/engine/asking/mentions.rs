@@ -169,6 +169,26 @@ fn ends_a_clause(c: char) -> bool {
     )
 }
 
+/// Whether a name that leads nowhere was most likely meant as a file's: names of packages (`@types/node`), decorators
+/// (`@app.post`) and people are not.
+pub(super) fn looks_like_a_file(name: &str) -> bool {
+    /// Endings of nothing else.
+    #[rustfmt::skip]
+    const ENDINGS: [&str; 52] = [
+        "csv", "tsv", "txt", "md", "rst", "json", "jsonl", "ndjson", "yaml", "yml", "toml", "ini", "cfg", "conf", "xml",
+        "html", "htm", "css", "pdf", "docx", "xlsx", "xls", "pptx", "parquet", "feather", "npy", "npz", "pkl", "h5", "hdf5",
+        "sqlite", "png", "jpg", "jpeg", "gif", "webp", "svg", "bmp", "tif", "tiff", "ipynb", "py", "rs", "cpp", "sql", "sh",
+        "tex", "bib", "gz", "zip", "tar", "tgz",
+    ];
+    if ["./", "../", "/", "~/"].iter().any(|begin| name.starts_with(begin)) {
+        return true;
+    }
+    let file = name.rsplit('/').next().unwrap_or(name);
+    file.rsplit_once('.').is_some_and(|(stem, ending)| {
+        !stem.is_empty() && ENDINGS.contains(&ending.to_ascii_lowercase().as_str())
+    })
+}
+
 /// Whether a text can be a path at all.
 fn is_path(text: &str) -> bool {
     text.len() <= LONGEST && !text.chars().any(char::is_control) && text.chars().any(char::is_alphanumeric)
@@ -203,6 +223,31 @@ mod tests {
             ("ask @ada about it", vec!["ada"]),
         ] {
             assert_eq!(paths(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_told_from_packages_decorators_and_people() {
+        for file in
+            ["data/sales.csv", "sales.CSV", "./data", "../x", "/etc/hosts", "~/x", "a/b/c.py", "a.tar.gz"]
+        {
+            assert!(looks_like_a_file(file), "{file}");
+        }
+        for other in [
+            "types/node",
+            "angular/core",
+            "angular/common/http",
+            "ada",
+            "john.doe",
+            "app.post",
+            "functools.cache",
+            "mock.patch",
+            "next.js",
+            "socket.io",
+            ".csv",
+            "v1.2",
+        ] {
+            assert!(!looks_like_a_file(other), "{other}");
         }
     }
 

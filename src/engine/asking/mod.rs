@@ -7,13 +7,14 @@
 //! | `places` | where a mentioned file is, and whether it may go to a model unasked |
 //! | `files` | what of a file goes |
 //! | `cells` | the cells that ran, for who mentions them |
-//! | `variables` | answers as variables of the next Python cell |
+//! | `variables`, `names` | answers as variables of the next Python cell; names that they must not take |
 //! | `attach` | all of it put together, and listed |
 
 mod attach;
 mod cells;
 mod files;
 mod mentions;
+mod names;
 mod options;
 mod places;
 mod variables;
@@ -152,13 +153,17 @@ impl Engine {
         around: Surroundings<'_>,
     ) -> Result<Question, Failure> {
         let mut collected = Collected::with(self.asking.attached(), self.recipient(&options));
-        self.still_agreed(&collected, around).await?;
+        self.still_agreed(&mut collected, around).await?;
         for part in &cell.parts {
             if let Part::Prose(text) = part {
                 self.mentioned(text, &mut collected, around).await?;
             }
         }
         self.asking.set_attached(Vec::new());
+        collected.remarks.extend(cell.chat.as_ref().and_then(options::late));
+        for quiet in collected.quiet {
+            send(around.events, Event::Notice(Notice::info(quiet))).await;
+        }
         for remark in collected.remarks {
             send(around.events, Event::Notice(Notice::warning(remark))).await;
         }

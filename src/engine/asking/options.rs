@@ -3,6 +3,7 @@
 use crate::cell::ChatLine;
 use crate::chat::Options;
 use crate::config::{Environment, Key, Value};
+use crate::engine::confirm::visible;
 use crate::event::Failure;
 
 /// Puts what stands behind `%%chat` on top of what holds for all questions. `longest` is the user's own limit on a
@@ -38,6 +39,15 @@ pub(super) fn of(
     Ok(options)
 }
 
+/// What is said of options that stand behind the question.
+pub(super) fn late(line: &ChatLine) -> Option<String> {
+    let late = line.late.join(" ");
+    (!late.is_empty()).then(|| {
+        let late = visible(&late);
+        format!("`{late}` stands behind the question and was read as a part of it; options come first: `%%chat {late} ...`")
+    })
+}
+
 /// A value in the units of the setting of that name; the error says what it takes.
 pub(in crate::engine) fn value(name: &str, written: &str) -> Result<Value, String> {
     let key = Key::find("model", if name == "model" { "name" } else { name });
@@ -52,7 +62,7 @@ mod tests {
 
     fn line(attributes: &[(&'static str, &str)]) -> ChatLine {
         let attributes = attributes.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
-        ChatLine { line: 2, attributes }
+        ChatLine { line: 2, attributes, late: Vec::new() }
     }
 
     #[test]

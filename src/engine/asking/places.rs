@@ -69,7 +69,12 @@ impl Places {
         let path = plain(Path::new(written))?;
         let workspace = Workspace::find(&self.directory, &self.workspace, self.outside);
         let notebooks = self.directory.canonicalize().ok().and_then(|home| Workspace::existing(&home).ok());
-        near(&path, workspace.iter().chain(&notebooks))
+        let beside = near(&path, workspace.iter().chain(&notebooks));
+        if beside.is_some() || path.extension().is_none() {
+            return beside;
+        }
+        // The file may lie at the top, and the folder be a slip.
+        near(Path::new(path.file_name()?), workspace.iter().chain(&notebooks))
     }
 
     /// Opens a file that the user has agreed to: the path that was shown, over no link.
@@ -274,6 +279,8 @@ mod tests {
         for (written, near) in [
             ("a.cvs", Some("a.csv")),
             ("sub/b.tx", Some("sub/b.txt")),
+            ("data/a.csv", Some("a.csv")),
+            ("data/zzz.zzz", None),
             ("zzz.zzz", None),
             (".enw", None),
             ("../outside.tx", None),

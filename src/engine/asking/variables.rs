@@ -1,6 +1,7 @@
 //! Answers of the model as variables of the next Python cell: `answer`, and what `%save` names. They are texts, put
 //! there as data; nothing of them is executed.
 
+use super::names;
 use crate::sandbox::{NamedText, Texts};
 
 /// The variable that holds the last answer, unless the user has assigned it.
@@ -9,49 +10,6 @@ const ANSWER: &str = "answer";
 const LONGEST: usize = 200 << 10;
 /// The most names that wait for a Python cell.
 const MOST: usize = 20;
-
-/// What Python does not take for a name of a variable, or what a session needs under it.
-const TAKEN: [&str; 39] = [
-    "False",
-    "None",
-    "True",
-    "and",
-    "as",
-    "assert",
-    "async",
-    "await",
-    "break",
-    "class",
-    "continue",
-    "def",
-    "del",
-    "elif",
-    "else",
-    "except",
-    "finally",
-    "for",
-    "from",
-    "global",
-    "if",
-    "import",
-    "in",
-    "is",
-    "lambda",
-    "nonlocal",
-    "not",
-    "or",
-    "pass",
-    "raise",
-    "return",
-    "try",
-    "while",
-    "with",
-    "yield",
-    "In",
-    "Out",
-    "get_ipython",
-    "display",
-];
 
 /// What the next Python cell finds.
 #[derive(Debug, Default)]
@@ -71,10 +29,13 @@ impl Variables {
         let is_name = name.len() <= 100
             && name.starts_with(|c: char| c.is_ascii_alphabetic())
             && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-        if !is_name || TAKEN.contains(&name) {
+        if !is_name {
             return Err(format!(
                 "takes the name of a Python variable, which begins with a letter; not {name:?}"
             ));
+        }
+        if let Some(why) = names::taken(name) {
+            return Err(format!("can't use {name:?}, which {why}; choose another name"));
         }
         if self.answer.is_empty() {
             return Err("has nothing to save: no model has answered yet".to_owned());
@@ -142,6 +103,18 @@ mod tests {
             &"x".repeat(101),
         ] {
             assert!(variables.save(bad).is_err(), "{bad}");
+        }
+        for (taken, why) in [
+            ("print", "one of Python's builtins"),
+            ("ValueError", "one of Python's builtins"),
+            ("lambda", "a keyword of Python"),
+            ("display", "the session's own"),
+        ] {
+            let refused = variables.save(taken);
+            assert!(
+                refused.is_err_and(|said| said.contains(why) && said.contains("another name")),
+                "{taken}"
+            );
         }
         assert_eq!(variables.save("reply_2"), Ok(()));
         variables.answered(&"é".repeat(LONGEST));

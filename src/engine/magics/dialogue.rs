@@ -30,6 +30,7 @@ pub(super) async fn context(
     }
     let (sandbox, options) = (engine.sandbox.describe(), engine.asking.options());
     let tools = agent::offered(engine, around.ask.as_ref());
+    engine.chat.look().await;
     let context = engine.chat.context(around.cell, &sandbox, &tools, &options);
     show(around, &listed(&context)).await;
     // In a display of its own, and as plain text: it holds words of anybody.

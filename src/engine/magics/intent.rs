@@ -27,6 +27,6 @@ pub(super) async fn why(engine: &Engine, argument: &str, around: Surroundings<'_
         return Err(usage(engine, "why", "takes nothing"));
     }
     let text = engine.why().unwrap_or_else(|| "No cell with code has run yet.".to_owned());
-    show(around, &text).await;
+    show(around, &engine.spelt(&text)).await;
     Ok(())
 }

@@ -21,6 +21,7 @@ mod files;
 mod intent;
 pub(super) mod packages;
 pub(super) mod sessions;
+mod spelling;
 
 use futures_util::future::BoxFuture;
 
@@ -323,7 +324,7 @@ pub(super) async fn run(
     let Some(magic) = find(&directive.name) else {
         return Err(Failure::new("UnknownMagic", format!("there is no magic %{}", directive.name)));
     };
-    (magic.action)(engine, &directive.argument, around).await
+    (magic.action)(engine, &directive.argument, around).await.map_err(|failure| engine.spelt_failure(failure))
 }
 
 /// A text of unknown making within a cell of a Markdown table or between backticks.

@@ -55,6 +55,8 @@ pub(super) struct Live {
     pub(super) workspace: Option<Arc<Workspace>>,
     /// What runs leave behind; taken out while one goes on.
     pub(super) traces: Option<Traces>,
+    /// Whether code of a model's has run in it.
+    pub(super) of_model: bool,
 }
 
 /// Why there is no live session.
@@ -123,6 +125,7 @@ impl Starting {
                 place,
                 workspace,
                 traces,
+                of_model: false,
             };
             let greeted = tokio::select! {
                 greeted = live.greet(&sources, guarded) => greeted,

@@ -34,6 +34,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::event::ask::Marked;
 use crate::event::{Ask, EventSender, Failure, Notice};
 
 use super::artifacts::Folder;
@@ -419,6 +420,8 @@ impl Session {
         end.container_id = live.container.id().map(str::to_owned);
         outlet.set_shelf(live.shelf.clone());
         let number = live.number();
+        let ask = asked(job, live.of_model);
+        live.of_model |= job.run.of_model;
         let (order, payload) = order_of(job);
         let feed = job.run.stdin.as_deref().filter(|_| !session).map(Feed::text);
         if let Err(e) = live.order(order, number, &payload).await {
@@ -428,7 +431,7 @@ impl Session {
             timeout: job.run.tighter.timeout,
             timeout_by: By::of(&self.definition, job.run.tighter.timeout < self.definition.limits.timeout),
             events: &job.events,
-            ask: Arc::clone(&job.ask),
+            ask,
             cancel: &job.cancel,
             shutdown: &self.shutdown,
             python: &self.python,
@@ -588,6 +591,18 @@ async fn started(starting: &mut Option<Starting>) {
     match starting {
         Some(starting) => starting.wait().await,
         None => std::future::pending().await,
+    }
+}
+
+/// Who answers the questions of a run. `after_model`: a model's code has run in its container before, and what it left
+/// behind (a thread, a function in the place of `input`) can ask in the user's own run.
+fn asked(job: &RunJob, after_model: bool) -> Arc<dyn Ask> {
+    let ask = Arc::clone(&job.ask);
+    // A run of the model's own is marked by who starts it.
+    if after_model && !job.run.of_model {
+        Arc::new(Marked { ask, mark: "[the model's code has run in this session]" })
+    } else {
+        ask
     }
 }
 

@@ -64,6 +64,31 @@ async fn a_question_of_the_models_code_says_whose_it_is() {
 }
 
 #[tokio::test]
+async fn what_the_models_code_leaves_behind_can_not_ask_as_if_it_were_the_users() {
+    let left = "import getpass, threading\ngo = threading.Event()\n\
+                def wait():\n    go.wait()\n    getpass.getpass('Password for the host: ')\n\
+                thread = threading.Thread(target=wait)\nthread.start()";
+    let server = Server::play(vec![python(left), ok()]).await;
+    let kernel = kernel(&server);
+    let asked = async |code: &str| {
+        let user = Answers::new([Ok("typed")]);
+        answered(&kernel, code, Arc::clone(&user) as Arc<dyn Ask>).await.succeeded();
+        user.1.lock().unwrap().iter().map(|question| question.prompt.clone()).collect::<Vec<_>>()
+    };
+    let own = "```python\ninput('Name? ')\n```";
+    assert_eq!(asked(own).await, ["Name? "], "no model's code has run");
+    kernel.run("Go.").await.succeeded();
+    let prompts = asked("```python\ngo.set()\nthread.join()\n```").await;
+    assert_eq!(prompts, ["[the model's code has run in this session] Password for the host: "]);
+    assert_eq!(asked(own).await, ["[the model's code has run in this session] Name? "]);
+    // Another container has nothing of it.
+    assert_eq!(asked("```python ephemeral\ninput('Name? ')\n```").await, ["Name? "]);
+    kernel.run("%restart").await.succeeded();
+    assert_eq!(asked(own).await, ["Name? "], "what was left behind is gone");
+    kernel.engine.shutdown().await;
+}
+
+#[tokio::test]
 async fn code_that_hides_something_is_shown_again_in_the_question() {
     let server = Server::play(vec![python("ok = 1 # \u{202e}evil\u{200b}"), ok()]).await;
     let kernel = with(&server, |agent| agent.mode = AgentMode::Confirm);

@@ -37,7 +37,7 @@ async fn nobody_to_ask_means_no_tools_and_a_user_means_a_question() {
     assert_eq!(ran.out(), "ran\n");
     assert_eq!(
         questions(&user),
-        ["Run this python code of the model in python? [yes / no / edit / always]: "]
+        ["Run the model's python code in the container python? [yes / no / edit / always]: "]
     );
     kernel.engine.shutdown().await;
 }
@@ -90,7 +90,7 @@ async fn always_lasts_for_the_container_until_the_mode_is_set_again() {
     let user = Answers::new([Ok("always"), Ok("no")]);
     let ran = answered(&kernel, "Go.", Arc::clone(&user) as Arc<dyn Ask>).await.succeeded();
     assert_eq!(ran.out(), "1\n2\n", "the other container is asked about apart");
-    assert!(questions(&user)[1].contains("in other?"), "{:?}", questions(&user));
+    assert!(questions(&user)[1].contains("in the container other?"), "{:?}", questions(&user));
     let user = Answers::new([Ok("no")]);
     let ran = answered(&kernel, "%mode confirm\n\nGo.", Arc::clone(&user) as Arc<dyn Ask>).await.succeeded();
     assert_eq!((ran.out().as_str(), questions(&user).len()), ("", 1));

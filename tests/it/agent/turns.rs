@@ -267,3 +267,28 @@ async fn the_python_kernel_has_the_agent_under_its_magic() {
     assert_eq!((ran.out().as_str(), kernel.run("print(x)").await.out().as_str()), ("5\n", "5\n"));
     kernel.engine.shutdown().await;
 }
+
+#[tokio::test]
+async fn a_turn_that_fails_after_a_call_is_failed_and_the_model_is_told_so_later() {
+    let run = json!({ "code": "print('half')", "language": "python" });
+    let server = Server::play(vec![
+        calling("Let me look.", &[("run_code", run)]),
+        error("400 Bad Request", "", "the server gave up"),
+        ok(),
+    ])
+    .await;
+    let kernel = kernel(&server);
+    let ran = kernel.run("Go.").await;
+    assert!(ran.failure().evalue.contains("the server gave up"), "{:?}", ran.failure());
+    assert_eq!(ran.outcome.metadata["cellblock_agent"]["end"], "failed");
+    let listed = kernel.run("%context").await.succeeded().displayed();
+    assert!(listed.contains("failed") && listed.contains("half"), "what came of it stays: {listed}");
+    kernel.run("And?").await.succeeded();
+    let asked = server.asked();
+    let messages = asked[2].body["messages"].as_array().expect("messages");
+    let roles: Vec<&str> = messages.iter().filter_map(|message| message["role"].as_str()).collect();
+    assert_eq!(roles, ["system", "user", "assistant", "tool", "assistant", "user"]);
+    assert!(content(&messages[3]).contains("half"));
+    assert!(content(&messages[4]).starts_with("[This turn broke off here: asking the model failed"));
+    kernel.engine.shutdown().await;
+}
