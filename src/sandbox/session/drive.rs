@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -382,18 +382,4 @@ async fn catch_up(spill: Option<&mut Spill>) {
     if let Some(spill) = spill {
         spill.catch_up().await;
     }
-}
-
-/// The order for the Python session.
-pub(super) fn python_order(run: &crate::sandbox::Run, allow_stdin: bool) -> Value {
-    json!({
-        "code": run.source,
-        "count": run.count,
-        "silent": run.silent,
-        "store_history": run.store_history,
-        "allow_stdin": allow_stdin,
-        "user_expressions": run.user_expressions,
-        "stdin": run.stdin,
-        "texts": run.texts,
-    })
 }
