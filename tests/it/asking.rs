@@ -427,3 +427,14 @@ async fn a_figure_that_code_shows_goes_to_a_model_that_sees() {
     assert!(!sent(&server).contains("data:image"), "{}", sent(&server));
     kernel.engine.shutdown().await;
 }
+
+#[tokio::test]
+async fn remarks_spell_magics_as_the_kernels_cells_have_them() {
+    // Nothing listens where the model should be.
+    for (flavor, cell, spelt) in
+        [(Flavor::Markdown, "Hello", "with %model"), (Flavor::Python, "%%chat\nHello", "with %cb model")]
+    {
+        let ran = Kernel::new(flavor, None).run(cell).await;
+        assert!(ran.failure().evalue.contains(spelt), "{}", ran.failure().evalue);
+    }
+}

@@ -1,6 +1,6 @@
 //! Magics in what the user is told, spelt as the kernel's cells have them.
 //!
-//! Texts of the floors above say `%context`; where that is IPython's, it is `%cb context`.
+//! Texts of the floors above say `%context`; where that is `IPython`'s, it is `%cb context`.
 
 use super::find;
 use crate::cell::Dialect;
