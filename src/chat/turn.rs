@@ -108,6 +108,9 @@ pub struct ToolResult {
     /// Whether it failed.
     #[serde(default)]
     pub failed: bool,
+    /// Whom alone the user agreed to tell this, as [`Attachment::agreed`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agreed: Option<String>,
 }
 
 /// How one question differs from the settings.

@@ -132,6 +132,7 @@ async fn a_call_written_as_text_is_a_call_and_is_told_to_the_model_as_one() {
         name: "run_code".to_owned(),
         text: "2".to_owned(),
         failed: false,
+        agreed: None,
     };
     chat.record_results(&place, vec![result]);
     let (reply, events) = ask_at(&chat, &place, &prompt, &tools(), |_| false).await;
@@ -156,8 +157,13 @@ async fn reasoning_is_no_call_and_is_not_sent_back() {
     let reply = ask_at(&chat, &place, &prompt, &tools(), |_| false).await.0.expect("an answer");
     assert_eq!(reply.calls.len(), 1);
     assert_eq!(reply.calls[0].name, "read_file");
-    let result =
-        ToolResult { id: "c".to_owned(), name: "read_file".to_owned(), text: "x".to_owned(), failed: false };
+    let result = ToolResult {
+        id: "c".to_owned(),
+        name: "read_file".to_owned(),
+        text: "x".to_owned(),
+        failed: false,
+        agreed: None,
+    };
     chat.record_results(&place, vec![result]);
     let reply = ask_at(&chat, &place, &prompt, &tools(), |_| false).await.0.expect("an answer");
     assert_eq!((reply.text.as_str(), reply.calls.len()), ("ok", 0));

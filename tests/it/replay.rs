@@ -58,6 +58,7 @@ async fn two_steps(chat: &Chat, result: &str) -> (Vec<Reply>, Vec<String>) {
         name: "run_code".to_owned(),
         text: result.to_owned(),
         failed: false,
+        agreed: None,
     };
     chat.record_results(&place, vec![told]);
     let (second, more) = ask_at(chat, &place, &prompt, &tools(), |_| false).await;

@@ -101,7 +101,7 @@ impl Messages {
                 || ("[Interrupted: this call was not made, or did not end.]".to_owned(), true),
                 |result| (result.text.clone(), result.failed),
             );
-            ToolResult { id: call.id.clone(), name: call.name.clone(), text, failed }
+            ToolResult { id: call.id.clone(), name: call.name.clone(), text, failed, agreed: None }
         });
         self.done.push(Message::Results(results.collect()));
     }
@@ -179,7 +179,7 @@ mod tests {
     }
 
     fn result(id: &str, text: &str) -> ToolResult {
-        ToolResult { id: id.into(), name: "run_code".into(), text: text.into(), failed: false }
+        ToolResult { id: id.into(), name: "run_code".into(), text: text.into(), failed: false, agreed: None }
     }
 
     fn said(text: &str, calls: &[&str]) -> Step {

@@ -127,7 +127,8 @@ fn an_execution_goes_on_from_its_results_and_later_turns_see_all_of_it() {
     let place = talk.begin(Some("a"), "plot it");
     let prompt = Prompt::text("plot it");
     let call = ToolCall { id: "1".into(), name: "run_code".into(), arguments: "{}".into() };
-    let result = ToolResult { id: "1".into(), name: "run_code".into(), text: "3".into(), failed: false };
+    let result =
+        ToolResult { id: "1".into(), name: "run_code".into(), text: "3".into(), failed: false, agreed: None };
     talk.ran(&place, ran("x = 1", ""));
     say(&mut talk, &place, &prompt, "", std::slice::from_ref(&call));
     talk.results(&place, vec![result.clone()]);
@@ -159,7 +160,10 @@ fn long_results_are_shortened_for_a_model_with_a_short_memory() {
         let call = ToolCall { id: id.clone(), name: "run_code".into(), arguments: "{}".into() };
         say(&mut talk, &place, &prompt, "", &[call]);
         let text = "x".repeat(2_000);
-        talk.results(&place, vec![ToolResult { id, name: "run_code".into(), text, failed: false }]);
+        talk.results(
+            &place,
+            vec![ToolResult { id, name: "run_code".into(), text, failed: false, agreed: None }],
+        );
     }
     let sent = talk.dialogue(&place, &prompt, 4_000).messages;
     assert_eq!(sent.len(), 11);

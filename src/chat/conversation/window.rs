@@ -9,7 +9,7 @@ use super::entry::Stale;
 use super::messages::Messages;
 use super::turn::{Body, Place, Step};
 use crate::chat::model::Message;
-use crate::chat::turn::{Content, Prompt};
+use crate::chat::turn::{Content, Prompt, ToolResult};
 
 /// The least that code, outcomes and results are shortened to, in bytes.
 const LEAST: usize = 200;
@@ -104,6 +104,9 @@ impl Conversation {
                         Step::Asked(prompt) if prompt.attachments.iter().any(|one| one.agreed.is_some()) => {
                             messages.push(&Step::Asked(self.sendable(prompt, earlier, &mut withheld)));
                         }
+                        Step::Results(results) if results.iter().any(|one| one.agreed.is_some()) => {
+                            messages.push(&Step::Results(self.tellable(results, earlier, &mut withheld)));
+                        }
                         step => messages.push(step),
                     }
                 }
@@ -125,16 +128,46 @@ impl Conversation {
     fn sendable(&self, prompt: &Prompt, earlier: bool, withheld: &mut Vec<(String, String)>) -> Prompt {
         let mut prompt = prompt.clone();
         for attachment in &mut prompt.attachments {
-            let Some(agreed) = attachment.agreed.clone() else { continue };
-            if agreed != self.to || (earlier && agreed.is_empty()) {
+            if self.withholds(attachment.agreed.as_deref(), &attachment.name, earlier, withheld) {
                 attachment.content = Content::Text(LEFT_OUT.to_owned());
-                let one = (attachment.name.clone(), agreed);
-                if !withheld.contains(&one) {
-                    withheld.push(one);
-                }
             }
         }
         prompt
+    }
+
+    /// The same for what came of calls.
+    fn tellable(
+        &self,
+        results: &[ToolResult],
+        earlier: bool,
+        withheld: &mut Vec<(String, String)>,
+    ) -> Vec<ToolResult> {
+        let mut results = results.to_vec();
+        for result in &mut results {
+            if self.withholds(result.agreed.as_deref(), "a file that a model read", earlier, withheld) {
+                LEFT_OUT.clone_into(&mut result.text);
+            }
+        }
+        results
+    }
+
+    /// Whether a yes was for another model than the one that is asked; then it is noted.
+    fn withholds(
+        &self,
+        agreed: Option<&str>,
+        name: &str,
+        earlier: bool,
+        withheld: &mut Vec<(String, String)>,
+    ) -> bool {
+        let Some(agreed) = agreed.filter(|agreed| *agreed != self.to || (earlier && agreed.is_empty()))
+        else {
+            return false;
+        };
+        let one = (name.to_owned(), agreed.to_owned());
+        if !withheld.contains(&one) {
+            withheld.push(one);
+        }
+        true
     }
 
     /// The execution at the place as far as it has come, with the prompt.

@@ -158,8 +158,13 @@ mod tests {
 
     fn request(id: &str, result: &str) -> Request {
         let call = ToolCall { id: id.into(), name: "run_code".into(), arguments: "{}".into() };
-        let result =
-            ToolResult { id: id.into(), name: "run_code".into(), text: result.into(), failed: false };
+        let result = ToolResult {
+            id: id.into(),
+            name: "run_code".into(),
+            text: result.into(),
+            failed: false,
+            agreed: None,
+        };
         let messages = vec![
             Message::user("go"),
             Message::Assistant { text: "I look.".into(), calls: vec![call] },

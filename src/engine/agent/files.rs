@@ -13,7 +13,8 @@ use crate::sandbox::size;
 impl Agent<'_> {
     pub(super) async fn read_file(&self, path: &str, line: u64) -> Performed {
         // What a mention of the user's would not send unasked, the model does not get unasked.
-        if self.mode == Mode::Confirm && path.split('/').any(|name| is_private(name.as_bytes())) {
+        let agreed = self.mode == Mode::Confirm && path.split('/').any(|name| is_private(name.as_bytes()));
+        if agreed {
             let what = format!("Let the model read {path:?}, which may hold secrets");
             let matter = Matter { what: &what, text: "", text_and_always: false, alone: true };
             if let Err(performed) = self.consent(&matter, Always::Write).await {
@@ -42,7 +43,7 @@ impl Agent<'_> {
             let next = line.max(1) + read.text.lines().count() as u64;
             let _ = write!(text, "\n[{} more bytes; go on with line {next}]", read.rest);
         }
-        Performed::done(text)
+        Performed { agreed, ..Performed::done(text) }
     }
 
     pub(super) async fn write_file(&self, path: &str, content: String) -> Performed {

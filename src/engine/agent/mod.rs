@@ -50,6 +50,8 @@ struct Agent<'a> {
     request: &'a Execute,
     place: &'a Place,
     around: Surroundings<'a>,
+    /// The model, as the dialogue knows it.
+    whom: String,
     mode: Mode,
     /// What the model is offered; nothing: it can only talk.
     tools: Vec<Tool>,
@@ -88,6 +90,7 @@ impl Engine {
             request,
             place,
             around,
+            whom: self.chat.identity(&question.options),
             mode,
             tools,
             shown: 0,
@@ -202,8 +205,9 @@ impl Agent<'_> {
                 }
                 done
             };
-            let Performed { text, failed, .. } = told;
-            results.push(ToolResult { id: call.id.clone(), name: call.name.clone(), text, failed });
+            let Performed { text, failed, agreed, .. } = told;
+            let agreed = agreed.then(|| self.whom.clone());
+            results.push(ToolResult { id: call.id.clone(), name: call.name.clone(), text, failed, agreed });
         }
         self.patience.reply_over();
         self.engine.chat.record_results(self.place, results);

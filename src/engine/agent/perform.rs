@@ -27,6 +27,8 @@ pub(super) struct Performed {
     pub(super) fault: bool,
     /// Whether the user interrupted it.
     pub(super) interrupted: bool,
+    /// Whether the user agreed that the model is told it: that one, and no other.
+    pub(super) agreed: bool,
 }
 
 impl Performed {
@@ -178,7 +180,7 @@ impl Agent<'_> {
         if !seen.files.is_empty() {
             let _ = write!(text, "\n[files: {}]", seen.files.join(", "));
         }
-        Performed { text, failed: end.failure.is_some(), fault: false, interrupted }
+        Performed { text, failed: end.failure.is_some(), interrupted, ..Performed::default() }
     }
 
     /// Puts a long output into a file, for the model to look into; says where.

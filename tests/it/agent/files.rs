@@ -1,10 +1,12 @@
 //! The tools for files and containers.
 
+use cellblock::config::AgentMode;
 use cellblock::engine::Interpreter;
 use serde_json::{Value, json};
 
-use super::{calling, kernel, ok, result, results, with};
+use super::{answered, calling, kernel, ok, result, results, warnings, with};
 use crate::chat_server::Server;
+use crate::session::Answers;
 
 fn write(path: &str, content: &str) -> (&'static str, Value) {
     ("write_file", json!({ "path": path, "content": content }))
@@ -158,5 +160,27 @@ async fn the_first_lines_of_files_that_a_question_names_go_with_it() {
     kernel.run(&format!("%mode ask\n\n{ask} Again.")).await.succeeded();
     let all = server.asked()[1].body["messages"].as_array().and_then(|all| all.last()).cloned();
     assert!(!all.unwrap_or_default().to_string().contains("first lines"));
+    kernel.engine.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_the_user_let_one_model_read_is_not_told_to_another() {
+    let server = Server::play(vec![calling("", &[read(".env")]), ok()]).await;
+    let kernel = with(&server, |agent| agent.mode = AgentMode::Confirm);
+    let folder = kernel.directory.path().join("workspace");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join(".env"), "TOPSECRET").unwrap();
+    answered(&kernel, "Go.", Answers::new([Ok("yes")])).await.succeeded();
+    assert!(result(&server, 1).contains("TOPSECRET"));
+    answered(&kernel, "And?", Answers::new([])).await.succeeded();
+    assert!(server.asked()[2].body.to_string().contains("TOPSECRET"), "the same model");
+    let ran = answered(&kernel, "%model openai/other\n\nAnd?", Answers::new([])).await.succeeded();
+    let sent = server.asked()[3].body.to_string();
+    assert!(!sent.contains("TOPSECRET") && sent.contains("[left out: the user has not agreed"), "{sent}");
+    assert!(
+        warnings(&ran).contains("a file that a model read (your yes was for openai/m"),
+        "{}",
+        warnings(&ran)
+    );
     kernel.engine.shutdown().await;
 }

@@ -145,7 +145,13 @@ async fn calls_and_results_come_back_in_pairs() {
     let turn = Turn { place: &place, prompt: &prompt, context: "", tools: &[], options: &options };
     first.ask(turn, &events, CancellationToken::new()).await.unwrap();
     let call = ToolCall { id: "1".into(), name: "run_code".into(), arguments: "{}".into() };
-    let result = ToolResult { id: call.id, name: call.name, text: "the result {x}".into(), failed: false };
+    let result = ToolResult {
+        id: call.id,
+        name: call.name,
+        text: "the result {x}".into(),
+        failed: false,
+        agreed: None,
+    };
     first.record_results(&place, vec![result]);
     first.shutdown().await;
     let second = kernel(&server, folder.path());
