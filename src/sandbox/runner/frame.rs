@@ -127,6 +127,8 @@ pub(crate) struct Lost {
     pub(crate) restart: bool,
     pub(crate) ready: bool,
     pub(crate) broken: bool,
+    /// The last line that a session wrote which did not come up.
+    pub(crate) why: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]

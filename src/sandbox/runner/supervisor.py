@@ -217,7 +217,7 @@ class Supervisor:
 
     # The Python session.
 
-    def start_worker(self):
+    def start_worker(self, run=0):
         commands_r, commands_w = system.pipe()
         replies_r, replies_w = system.pipe()
         control_r, control_w = system.pipe()
@@ -230,15 +230,14 @@ class Supervisor:
             pid = system.spawn([sys.executable, "-c", system.WORKER_BOOT], self.env, theirs, defaults)
         except OSError as e:
             system.close(*theirs, commands_w, replies_w, control_r, out_r, err_r)
-            self.fault("the Python session can't be started: %s" % e)
+            self.fault("the Python session can't be started: %s" % e, run)
             return
         system.close(*theirs)
         for fd in (commands_w, replies_w, control_r, out_r, err_r):
             os.set_blocking(fd, False)
         worker = system.Worker(pid, commands_w, replies_w, control_r, out_r, err_r)
+        # Its outputs are drained once it is ready: what a failed start says there is ours, and no run's.
         self.watch(control_r, lambda: self.on_control(worker))
-        for fd in (out_r, err_r):
-            self.watch(fd, lambda: self.drain(worker.outputs))
         sources = json.dumps(SOURCES).encode()
         with self.lock:
             self.worker = worker
@@ -267,13 +266,14 @@ class Supervisor:
         data = system.read_some(worker.control, CHUNK)
         if data is None:
             return
-        # What descriptors 1 and 2 hold was written before what the worker said last.
-        self.drain(worker.outputs)
         if data:
-            self.pass_on(worker, data)
-        else:
-            self.unwatch(worker.control)
-            self.kill_worker(worker)
+            # What descriptors 1 and 2 hold was written before what the worker said last.
+            self.drain(worker.outputs)
+            return self.pass_on(worker, data)
+        if worker.ready:
+            self.drain(worker.outputs)
+        self.unwatch(worker.control)
+        self.kill_worker(worker)
 
     def pass_on(self, worker, data):
         data = worker.tail + data if worker.tail else data
@@ -299,6 +299,8 @@ class Supervisor:
                 out += (OUTER.pack(kind, self.run, length), payload)
             elif not worker.ready:
                 worker.ready = True
+                for fd in worker.outputs:
+                    self.watch(fd, lambda: self.drain(worker.outputs))
                 out += (OUTER.pack(WORKER, 0, length), payload)
             at = end
         self.emit(out)
@@ -327,6 +329,7 @@ class Supervisor:
             if not data:
                 break
             self.pass_on(worker, data)
+        why = None if worker.ready else worker.last_line()
         self.drain(worker.outputs, whole=True)
         # An order that it never read was not begun: the next session takes it.
         again = worker.order if not self.restarting and worker.never_read() else None
@@ -341,7 +344,7 @@ class Supervisor:
                 self.run, self.doing = 0, None
         code, number = system.ending(status)
         lost = {"state": "lost", "code": code, "signal": number, "oom": self.take_oom(), "restart": restart}
-        lost.update(ready=worker.ready, broken=worker.broken)
+        lost.update(ready=worker.ready, broken=worker.broken, why=why)
         self.emit_json(WORKER, run, lost)
         if worker.ready or restart:  # one that dies while starting would do so for ever
             self.start_worker()
@@ -540,15 +543,15 @@ class Supervisor:
             else:
                 self.post(lambda: self.fault("unknown kind 0x%02x" % kind, run))
 
-    def ensure_worker(self):
+    def ensure_worker(self, run=0):
         if self.worker is None:
-            self.start_worker()
+            self.start_worker(run)
 
     def run_in_new_worker(self, run, data):
         self.bury()  # the old one may have died just now
-        self.ensure_worker()
+        self.ensure_worker(run)
         if self.worker is None:
-            return self.fault("there is no Python session", run)
+            return  # the fault has told
         with self.lock:
             self.run, self.doing, self.worker.order = run, data[0], data
             self.to_worker(self.worker, data)

@@ -275,6 +275,18 @@ class Worker:
         self.ready = False
         self.broken = False  # it sent what is no frame of its kinds
 
+    def last_line(self):
+        """Takes what a session that did not come up wrote to its standard error: the last line says why."""
+        said = b""
+        for fd, number in self.outputs.items():
+            while True:
+                data = read_some(fd, PIPE_SIZE)
+                if not data:
+                    break
+                said = (said + data)[-4096:] if number == 2 else said
+        lines = said.decode("utf-8", "replace").split("\n")
+        return next((line.strip()[:500] for line in reversed(lines) if line.strip()), None)
+
     def never_read(self):
         """Whether its last order, given when it was up, was not taken."""
         return self.ready and bool(self.pending or unread(self.commands))

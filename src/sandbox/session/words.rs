@@ -1,6 +1,6 @@
 //! How a run ended, in words: what happened, why, what was lost, what to do next.
 
-use crate::event::Failure;
+use crate::event::{Failure, terminal};
 use crate::sandbox::backend::Obituary;
 use crate::sandbox::definition::Definition;
 use crate::sandbox::disk::Full;
@@ -176,7 +176,10 @@ pub(super) fn how_lost(lost: &Lost, (memory, by): Memory) -> (&'static str, Stri
         (true, ..) => {
             "the code wrote into the Python session's own channel, so the session was ended".to_owned()
         }
-        (_, Some(code), _) if !lost.ready => format!("the Python session did not start: exit code {code}"),
+        (_, Some(code), _) if !lost.ready => {
+            let why = lost.why.as_deref().map_or_else(|| format!("exit code {code}"), terminal::filtered);
+            format!("the Python session did not start: {why}")
+        }
         (_, Some(code), _) => format!("the code ended the Python session with exit code {code}"),
         (_, _, Some(signal)) => format!("the Python session was ended by {}", signal_name(signal)),
         _ => "the Python session ended".to_owned(),
