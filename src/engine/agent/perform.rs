@@ -18,6 +18,7 @@ use crate::sandbox::{Run, RunEnd, policy};
 
 /// What came of a call.
 #[derive(Debug, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each says something by itself")]
 pub(super) struct Performed {
     /// What the model is told.
     pub(super) text: String,
