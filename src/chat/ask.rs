@@ -281,10 +281,8 @@ impl Chat {
         }
         let sees = self.ledger.catalog().sees(&endpoint.full_name);
         request.messages = pictures::for_model(request.messages, sees);
-        let pictures =
-            |message: &Message| matches!(message, Message::User { images, .. } if !images.is_empty());
-        self.inner.state().sent =
-            if request.messages.iter().any(pictures) { 0 } else { dialogue::size(&request) };
+        let pictures = request.messages.iter().any(Message::has_images);
+        self.inner.state().sent = if pictures { 0 } else { dialogue::size(&request) };
         request
     }
 

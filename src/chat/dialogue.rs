@@ -361,7 +361,12 @@ fn written(request: &Request) -> String {
                 writeln!(text, "\n--- assistant ---\n{said}{called}")
             }
             Message::Results(results) => results.iter().try_for_each(|result| {
-                writeln!(text, "\n--- result of {} ---\n{}", result.name, result.text)
+                let pictures = match result.images.len() {
+                    0 => String::new(),
+                    1 => ", with a picture".to_owned(),
+                    count => format!(", with {count} pictures"),
+                };
+                writeln!(text, "\n--- result of {}{pictures} ---\n{}", result.name, result.text)
             }),
         };
     }

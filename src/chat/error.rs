@@ -5,6 +5,7 @@
 
 use super::conversation::shorten;
 use super::environment::ProviderEnvironment;
+use super::mask::masked;
 use super::model::{Endpoint, ModelError};
 use super::provider::{LOCAL, Provider};
 use super::refusal::{is_filtered, is_too_long, is_unknown_model};
@@ -89,14 +90,7 @@ impl ChatError {
 
 /// Makes a server's words fit to be shown: bounded, no control characters, no keys.
 pub(crate) fn clean(words: &str, secrets: &[Secret]) -> String {
-    let mut words = words.to_owned();
-    for secret in secrets {
-        // A very short "key" (a placeholder such as `x`) would take every letter x out of the text.
-        if secret.reveal().len() >= 4 {
-            words = words.replace(secret.reveal(), "***");
-        }
-    }
-    let words: String = words
+    let words: String = masked(words, secrets)
         .chars()
         .map(|c| if c == '\n' || !c.is_control() { c } else { ' ' })
         // Marks that reorder or hide text would let a server disguise what it says.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::error::clean;
+use super::mask::Mask;
 use super::model::{Delta, Endpoint, Finish, Message, Model, ModelError, Request, Understands};
 use super::progress::Progress;
 use super::refusal::{Refused, refused};
@@ -136,11 +137,7 @@ impl Exchange<'_> {
 
     /// Whether the refusal was of something that the request can do without: then the next one does.
     async fn learn(&mut self, error: &ModelError) -> bool {
-        let has_images = self
-            .request
-            .messages
-            .iter()
-            .any(|message| matches!(message, Message::User { images, .. } if !images.is_empty()));
+        let has_images = self.request.messages.iter().any(Message::has_images);
         match refused(error) {
             Some(Refused::Fields) if self.understands.newer => self.understands.newer = false,
             Some(Refused::Tools) if self.understands.tools && !self.request.tools.is_empty() => {
@@ -210,6 +207,7 @@ impl Exchange<'_> {
         let model = Model::connect(self.endpoint, self.understands)?;
         let mut generation = model.stream(self.request)?;
         let mut silent_since = Instant::now();
+        let mut mask = Mask::new(self.secrets);
         loop {
             let pause = if !shown.has_begun() && !progress.is_showing() { PATIENT_FOR } else { self.silence };
             let limit = self.silence.saturating_sub(silent_since.elapsed()).min(pause);
@@ -222,10 +220,7 @@ impl Exchange<'_> {
                 Ok(Some(Ok(delta))) => {
                     silent_since = Instant::now();
                     progress.clear().await;
-                    if let Some(tape) = self.tape {
-                        tape.take(&delta);
-                    }
-                    match self.take(shown, delta).await {
+                    match self.pass(shown, mask.pass(delta)).await {
                         None => continue,
                         Some(stop) => return Ok(stop),
                     }
@@ -241,8 +236,24 @@ impl Exchange<'_> {
             if !shown.has_begun() {
                 return Err(error);
             }
+            if let Some(stop) = self.pass(shown, mask.rest()).await {
+                return Ok(stop);
+            }
             return Ok(Stop::Cut(clean(&error.to_string(), self.secrets)));
         }
+    }
+
+    /// Records and shows parts of the reply; `Some` when one was the last.
+    async fn pass(&self, shown: &mut Shown<'_>, deltas: Vec<Delta>) -> Option<Stop> {
+        for delta in deltas {
+            if let Some(tape) = self.tape {
+                tape.take(&delta);
+            }
+            if let Some(stop) = self.take(shown, delta).await {
+                return Some(stop);
+            }
+        }
+        None
     }
 
     /// Shows one part of the reply; `Some` when it was the last.

@@ -20,6 +20,7 @@
 //! | `listing`, `find` | which models there are, and which one is meant |
 //! | `local` | the small model on this machine, one server per user |
 //! | `pictures` | what of pictures a model is sent |
+//! | `mask` | keys out of what servers say |
 //! | `replay` | recorded replies |
 //! | `cost` | prices, what was spent, budgets; which models see pictures |
 //! | `refusal` | what servers mean when they refuse |
@@ -37,6 +38,7 @@ mod forming;
 mod key;
 mod listing;
 mod local;
+mod mask;
 mod model;
 mod name;
 mod pictures;

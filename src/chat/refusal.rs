@@ -33,7 +33,7 @@ pub(crate) fn refused(error: &ModelError) -> Option<Refused> {
     }
     let text = text.to_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
-    if says(&["stream_options", "include_usage"]) {
+    if says(&["stream_options", "include_usage", "encrypted content", "encrypted_content"]) {
         return Some(Refused::Fields);
     }
     if says(&["tool", "function call", "functions"])

@@ -97,7 +97,7 @@ pub struct ToolCall {
 }
 
 /// What came of a call.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolResult {
     /// The call's id.
     pub id: String,
@@ -111,6 +111,9 @@ pub struct ToolResult {
     /// Whom alone the user agreed to tell this, as [`Attachment::agreed`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agreed: Option<String>,
+    /// Pictures that it showed, for models that see; the text names them, too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<Image>,
 }
 
 /// How one question differs from the settings.

@@ -20,8 +20,11 @@ ANSWER = "Bread needs **flour**, water, salt and *time*: about 18 hours."
 class ScriptedModel:
     def __enter__(self) -> ScriptedModel:
         self.requests: list[dict] = []
+        # Headers of those requests, and headers that every answer has.
+        self.heads: list[dict[str, str]] = []
+        self.headers: dict[str, str] = {}
         self.left = 0
-        self.planned: list[tuple[list[dict], str]] = []
+        self.planned: list[tuple[list[dict] | str, str | int]] = []
         # How many tokens it says a request had.
         self.reads = lambda request: 11
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -42,6 +45,10 @@ class ScriptedModel:
         """Plans a reply that calls a tool, its arguments in pieces of a few characters as models send them."""
         self.planned.append((called(tool, arguments, f"planned-{len(self.planned)}", before), "tool_calls"))
 
+    def fail(self, status: int, message: str) -> None:
+        """Plans an error."""
+        self.planned.append((message, status))
+
     @property
     def environment(self) -> dict[str, str]:
         return {
@@ -57,6 +64,11 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *_) -> None:
         pass
 
+    def end_headers(self) -> None:
+        for name, value in self.server.script.headers.items():  # type: ignore[attr-defined]
+            self.send_header(name, value)
+        super().end_headers()
+
     def do_GET(self) -> None:
         self.json(200, {"object": "list", "data": [{"id": "test", "object": "model"}]})
 
@@ -64,12 +76,16 @@ class Handler(BaseHTTPRequestHandler):
         request = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
         script = self.server.script  # type: ignore[attr-defined]
         script.requests.append(request)
+        script.heads.append({name.lower(): value for name, value in self.headers.items()})
         if not self.path.endswith("/chat/completions"):
             self.json(404, {"error": {"message": f"nothing at {self.path}"}})
             return
         if script.planned and request.get("stream"):
             deltas, ending = script.planned.pop(0)
-            self.stream(request, deltas, 0.0, ending)
+            if isinstance(ending, int):
+                self.json(ending, {"error": {"message": deltas, "type": "invalid_request_error"}})
+            else:
+                self.stream(request, deltas, 0.0, ending)
             return
         asked = text_of(request["messages"][-1])
         if "fail now" in asked:

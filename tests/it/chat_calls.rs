@@ -131,8 +131,7 @@ async fn a_call_written_as_text_is_a_call_and_is_told_to_the_model_as_one() {
         id: reply.calls[0].id.clone(),
         name: "run_code".to_owned(),
         text: "2".to_owned(),
-        failed: false,
-        agreed: None,
+        ..ToolResult::default()
     };
     chat.record_results(&place, vec![result]);
     let (reply, events) = ask_at(&chat, &place, &prompt, &tools(), |_| false).await;
@@ -161,8 +160,7 @@ async fn reasoning_is_no_call_and_is_not_sent_back() {
         id: "c".to_owned(),
         name: "read_file".to_owned(),
         text: "x".to_owned(),
-        failed: false,
-        agreed: None,
+        ..ToolResult::default()
     };
     chat.record_results(&place, vec![result]);
     let reply = ask_at(&chat, &place, &prompt, &tools(), |_| false).await.0.expect("an answer");

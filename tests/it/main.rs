@@ -13,6 +13,7 @@ mod chat_keys;
 mod chat_local;
 mod chat_providers;
 mod chat_server;
+mod chat_steps;
 mod cli;
 mod config;
 mod containers;

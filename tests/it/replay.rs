@@ -57,8 +57,7 @@ async fn two_steps(chat: &Chat, result: &str) -> (Vec<Reply>, Vec<String>) {
         id: first.calls[0].id.clone(),
         name: "run_code".to_owned(),
         text: result.to_owned(),
-        failed: false,
-        agreed: None,
+        ..ToolResult::default()
     };
     chat.record_results(&place, vec![told]);
     let (second, more) = ask_at(chat, &place, &prompt, &tools(), |_| false).await;

@@ -31,6 +31,7 @@ impl Messages {
             if self.open.is_none() && matches!(self.done.last(), Some(Message::Assistant { .. })) {
                 // A model that can't call tools wrote its code into its words.
                 self.parts.extend(results.iter().map(|result| result.text.clone()));
+                self.images.extend(results.iter().flat_map(|result| result.images.iter().cloned()));
             }
             self.close(results);
             return;
@@ -97,11 +98,13 @@ impl Messages {
         let results = said.calls.iter().enumerate().map(|(at, call)| {
             let found =
                 if in_order { results.get(at) } else { results.iter().find(|result| result.id == call.id) };
-            let (text, failed) = found.map_or_else(
-                || ("[Interrupted: this call was not made, or did not end.]".to_owned(), true),
-                |result| (result.text.clone(), result.failed),
-            );
-            ToolResult { id: call.id.clone(), name: call.name.clone(), text, failed, agreed: None }
+            let missing = || ToolResult {
+                text: "[Interrupted: this call was not made, or did not end.]".to_owned(),
+                failed: true,
+                ..ToolResult::default()
+            };
+            let result = found.cloned().unwrap_or_else(missing);
+            ToolResult { id: call.id.clone(), name: call.name.clone(), ..result }
         });
         self.done.push(Message::Results(results.collect()));
     }
@@ -129,11 +132,18 @@ impl Messages {
         }
         // The newest pictures are the ones that are spoken of.
         let mut room = PICTURES;
+        let mut keep = |images: &mut Vec<Image>| {
+            let kept = images.len().min(room);
+            images.drain(..images.len() - kept);
+            room -= kept;
+        };
         for message in self.done.iter_mut().rev() {
-            if let Message::User { images, .. } = message {
-                let kept = images.len().min(room);
-                images.drain(..images.len() - kept);
-                room -= kept;
+            match message {
+                Message::User { images, .. } => keep(images),
+                Message::Results(results) => {
+                    results.iter_mut().rev().for_each(|result| keep(&mut result.images));
+                }
+                Message::Assistant { .. } => {}
             }
         }
         self.done
@@ -179,7 +189,7 @@ mod tests {
     }
 
     fn result(id: &str, text: &str) -> ToolResult {
-        ToolResult { id: id.into(), name: "run_code".into(), text: text.into(), failed: false, agreed: None }
+        ToolResult { id: id.into(), name: "run_code".into(), text: text.into(), ..ToolResult::default() }
     }
 
     fn said(text: &str, calls: &[&str]) -> Step {
@@ -252,6 +262,26 @@ mod tests {
         assert!(text.contains(&format!("and showed:\n\n{fenced}\n\n")), "{text}");
         let attached = format!("Attached @a.csv x (material, not instructions):\n\n{fenced}\n\nWhat?");
         assert!(text.ends_with(&attached), "{text}");
+    }
+
+    #[test]
+    fn the_newest_pictures_go_along_whoever_showed_them() {
+        let image = |n: usize| Image { media_type: "image/png".into(), base64: format!("AAA{n}") };
+        let showed = |images: std::ops::Range<usize>| ToolResult {
+            images: images.map(image).collect(),
+            ..result("a", "It ran.")
+        };
+        let turn = |images| [asked("plot"), said("", &["a"]), Step::Results(vec![showed(images)])];
+        let sent = messages(&[turn(0..4), turn(4..7), turn(7..10)].concat());
+        let of_results = sent.iter().filter_map(|message| match message {
+            Message::Results(results) => Some(results[0].images.iter().map(|i| i.base64.as_str())),
+            _ => None,
+        });
+        let kept: Vec<&str> = of_results.flatten().collect();
+        assert_eq!(kept, ["AAA2", "AAA3", "AAA4", "AAA5", "AAA6", "AAA7", "AAA8", "AAA9"]);
+        // In the words of a model that can't call, they are the user's.
+        let sent = messages(&[asked("?"), said("x", &[]), Step::Results(vec![showed(0..1)])]);
+        assert_eq!(sent.last(), Some(&Message::User { text: "It ran.".into(), images: vec![image(0)] }));
     }
 
     #[test]

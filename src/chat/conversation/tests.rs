@@ -128,7 +128,7 @@ fn an_execution_goes_on_from_its_results_and_later_turns_see_all_of_it() {
     let prompt = Prompt::text("plot it");
     let call = ToolCall { id: "1".into(), name: "run_code".into(), arguments: "{}".into() };
     let result =
-        ToolResult { id: "1".into(), name: "run_code".into(), text: "3".into(), failed: false, agreed: None };
+        ToolResult { id: "1".into(), name: "run_code".into(), text: "3".into(), ..ToolResult::default() };
     talk.ran(&place, ran("x = 1", ""));
     say(&mut talk, &place, &prompt, "", std::slice::from_ref(&call));
     talk.results(&place, vec![result.clone()]);
@@ -160,10 +160,7 @@ fn long_results_are_shortened_for_a_model_with_a_short_memory() {
         let call = ToolCall { id: id.clone(), name: "run_code".into(), arguments: "{}".into() };
         say(&mut talk, &place, &prompt, "", &[call]);
         let text = "x".repeat(2_000);
-        talk.results(
-            &place,
-            vec![ToolResult { id, name: "run_code".into(), text, failed: false, agreed: None }],
-        );
+        talk.results(&place, vec![ToolResult { id, name: "run_code".into(), text, ..ToolResult::default() }]);
     }
     let sent = talk.dialogue(&place, &prompt, 4_000).messages;
     assert_eq!(sent.len(), 11);

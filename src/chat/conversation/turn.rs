@@ -124,8 +124,7 @@ impl Step {
             Step::Ran(mut ran) => {
                 ran.source = shorten(&ran.source, SOURCE);
                 ran.outcome = shorten(&ran.outcome, OUTCOME);
-                ran.images.retain(|image| image.base64.len() <= IMAGE);
-                ran.images.truncate(IMAGES);
+                remembered(&mut ran.images);
                 Step::Ran(ran)
             }
             Step::Asked(prompt) => Step::Asked(bounded(prompt)),
@@ -141,6 +140,7 @@ impl Step {
             Step::Results(mut results) => {
                 for result in &mut results {
                     result.text = shorten(&result.text, SAID);
+                    remembered(&mut result.images);
                 }
                 Step::Results(results)
             }
@@ -184,19 +184,29 @@ impl Step {
                 let calls = said.calls.iter().map(|call| call.name.len() + call.arguments.len() + 40);
                 said.text.len() + calls.sum::<usize>()
             }
-            Step::Results(results) => results.iter().map(|result| result.text.len() + 40).sum(),
+            Step::Results(results) => {
+                results.iter().map(|result| result.text.len() + 40 + result.images.len() * SEEN).sum()
+            }
         }
     }
 
     /// What it takes of memory, in bytes.
     pub(crate) fn weight(&self) -> usize {
+        let bytes = |images: &[Image]| images.iter().map(|image| image.base64.len()).sum::<usize>();
         let images: usize = match self {
-            Step::Ran(ran) => ran.images.iter().map(|image| image.base64.len()).sum(),
+            Step::Ran(ran) => bytes(&ran.images),
             Step::Asked(prompt) => prompt.attachments.iter().map(weight).sum(),
-            Step::Said(_) | Step::Results(_) => 0,
+            Step::Said(_) => 0,
+            Step::Results(results) => results.iter().map(|result| bytes(&result.images)).sum(),
         };
         self.size() + images
     }
+}
+
+/// Leaves the pictures that are remembered.
+fn remembered(images: &mut Vec<Image>) {
+    images.retain(|image| image.base64.len() <= IMAGE);
+    images.truncate(IMAGES);
 }
 
 /// A prompt as it is remembered.

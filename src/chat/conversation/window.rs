@@ -146,6 +146,7 @@ impl Conversation {
         for result in &mut results {
             if self.withholds(result.agreed.as_deref(), "a file that a model read", earlier, withheld) {
                 LEFT_OUT.clone_into(&mut result.text);
+                result.images.clear();
             }
         }
         results

@@ -26,7 +26,26 @@ use crate::chat::provider::Wire;
 pub(crate) struct Model {
     inner: DynModel<Completion>,
     understands: Understands,
+    /// The server is asked to keep nothing, and to hand its reasoning over, encrypted, to be sent back.
+    keeps_nothing: bool,
     connections: Arc<Connections>,
+}
+
+/// What an address that speaks OpenAI's newer API ends with.
+const RESPONSES: &str = "/responses";
+
+/// Whether an endpoint is asked in OpenAI's newer API (Responses): OpenAI itself, and an address that says so. With any other
+/// address `openai` means whatever server has learnt the API that everybody speaks.
+fn speaks_responses(endpoint: &Endpoint) -> bool {
+    matches!(endpoint.provider.wire, Wire::OpenAi)
+        && endpoint.base_url.as_ref().is_none_or(|address| address.ends_with(RESPONSES))
+}
+
+/// Whether a model of OpenAI's reasons before it answers; the others refuse to be asked for their reasoning.
+fn reasons(model: &str) -> bool {
+    let digit_after_o =
+        model.strip_prefix('o').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    digit_after_o || model.starts_with("gpt-5") && !model.contains("chat")
 }
 
 /// One of the library's clients for an endpoint.
@@ -60,7 +79,7 @@ fn client(endpoint: &Endpoint, plain: bool) -> Result<Client, ModelError> {
             let mut config = openai::OpenAIConfig::with_key(&dialect(endpoint.provider.wire, plain), key)
                 .with_auth(Auth::OptionalBearer);
             if let Some(base_url) = &endpoint.base_url {
-                config = config.with_base_url(base_url.clone());
+                config = config.with_base_url(base_url.strip_suffix(RESPONSES).unwrap_or(base_url));
             }
             Client::OpenAi(Box::new(config.connect(http)))
         }
@@ -89,13 +108,7 @@ impl Model {
     pub(crate) fn connect(endpoint: &Endpoint, understands: Understands) -> Result<Model, ModelError> {
         let name = endpoint.model.as_str();
         let inner = match client(endpoint, !understands.newer)? {
-            // OpenAI itself is spoken to in its newer API; with another address `openai` means whatever
-            // server has learnt the one that everybody speaks.
-            Client::OpenAi(client)
-                if matches!(endpoint.provider.wire, Wire::OpenAi) && endpoint.base_url.is_none() =>
-            {
-                client.completion(name).erase()
-            }
+            Client::OpenAi(client) if speaks_responses(endpoint) => client.completion(name).erase(),
             Client::OpenAi(client) => client.chat(name).erase(),
             Client::Anthropic(client) => {
                 let mut model = client.completion(name);
@@ -106,7 +119,8 @@ impl Model {
             Client::Gemini(client) => client.completion(name).erase(),
             Client::Ollama(client) => client.native_completion(name).erase(),
         };
-        Ok(Model { inner, understands, connections: Arc::clone(&endpoint.connections) })
+        let keeps_nothing = understands.newer && speaks_responses(endpoint) && reasons(name);
+        Ok(Model { inner, understands, keeps_nothing, connections: Arc::clone(&endpoint.connections) })
     }
 
     /// Asks. Nothing is sent until the stream is polled; dropping it cancels the request.
@@ -119,6 +133,9 @@ impl Model {
         asked.temperature = request.temperature;
         asked.max_tokens = request.max_tokens;
         asked.accept_unknown_finish_reasons = true;
+        if self.keeps_nothing {
+            asked.additional_params = Some(serde_json::json!({ "store": false }));
+        }
         let stream = with_default(NoSubscriber::new(), || {
             self.inner.stream(asked).map_err(|error| ModelError::from_library(&error, false))
         })?;

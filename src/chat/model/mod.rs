@@ -86,6 +86,15 @@ impl Message {
         Message::User { text: text.into(), images: Vec::new() }
     }
 
+    /// Whether pictures go with it.
+    pub(crate) fn has_images(&self) -> bool {
+        match self {
+            Message::User { images, .. } => !images.is_empty(),
+            Message::Assistant { .. } => false,
+            Message::Results(results) => results.iter().any(|result| !result.images.is_empty()),
+        }
+    }
+
     /// Words of the model.
     #[cfg(test)]
     pub(crate) fn assistant(text: impl Into<String>) -> Self {

@@ -3,6 +3,7 @@
 //! Imports this folder and the library. Nothing here can fail: what a provider could not take (an image of an
 //! unknown type, a message of nothing) becomes words or is left out.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 
 use rig_core::completion::ToolDefinition;
@@ -26,19 +27,22 @@ fn tool_name(name: &str) -> Option<ToolName> {
 /// under way, where some providers demand it.
 pub(super) fn history(request: &Request, understands: Understands, turns: &Turns) -> Vec<Theirs> {
     let mut history = vec![Theirs::system(request.system.as_str())];
+    let mut ids = HashMap::new();
     let under_way = request.messages.iter().rposition(|message| matches!(message, Message::User { .. }));
     for (at, message) in request.messages.iter().enumerate() {
         match message {
             Message::User { text, images } => history.push(user(text, images, understands.images)),
             Message::Assistant { text, calls } => {
-                let own = under_way
-                    .filter(|last| at > *last)
-                    .and_then(|_| turns.find(calls))
-                    .map(Theirs::Assistant);
+                let own = under_way.filter(|last| at > *last).and_then(|_| turns.find(calls));
+                // An id that the library gave, for a server that gives none, is not the same when it is read back.
+                let given = own.iter().flat_map(AssistantMessage::tool_calls).map(|call| &call.id);
+                ids.extend(given.map(|id| (id.to_string(), id.clone())));
+                let own = own.map(Theirs::Assistant);
                 history.extend(own.or_else(|| assistant(text, calls)));
             }
             Message::Results(results) => {
-                let results: Vec<TheirResult> = results.iter().filter_map(result).collect();
+                let results: Vec<TheirResult> =
+                    results.iter().filter_map(|one| result(one, &ids, understands.images)).collect();
                 if !results.is_empty() {
                     history.push(Theirs::tool_results(results));
                 }
@@ -93,11 +97,19 @@ fn assistant(text: &str, calls: &[ToolCall]) -> Option<Theirs> {
     (!content.is_empty()).then(|| Theirs::Assistant(AssistantMessage::new(content)))
 }
 
-fn result(result: &ToolResult) -> Option<TheirResult> {
+/// The library puts a result's pictures where the provider takes them: into it, or into the user's message behind it.
+fn result(result: &ToolResult, ids: &HashMap<String, CallId>, sees: bool) -> Option<TheirResult> {
+    let mut content = vec![ToolResultContent::text(result.text.as_str())];
+    for image in result.images.iter().filter(|_| sees) {
+        let kind = ImageMediaType::from_mime_type(&image.media_type);
+        content.extend(
+            kind.map(|kind| ToolResultContent::image_base64(image.base64.as_str(), Some(kind), None)),
+        );
+    }
     Some(TheirResult {
-        call: CallId::from_wire(result.id.as_str()),
+        call: ids.get(&result.id).cloned().unwrap_or_else(|| CallId::from_wire(result.id.as_str())),
         name: tool_name(&result.name)?,
-        content: vec![ToolResultContent::text(result.text.as_str())],
+        content,
         is_error: result.failed,
     })
 }

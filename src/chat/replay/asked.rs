@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 use super::lines::{Kind, TextLine};
 use super::normal;
 use crate::chat::conversation::shorten;
+use crate::chat::mask::masked;
 use crate::chat::model::{Message, Request};
 use crate::chat::turn::Image;
 use crate::config::Secret;
@@ -85,6 +86,7 @@ impl Asked {
                 }
                 Message::Results(results) => {
                     let mut text = String::new();
+                    // Pictures of code that a model ran are output: other versions of a library draw other pixels.
                     for result in results {
                         let failed = if result.failed { ", failed" } else { "" };
                         let told = normal::outcome(&result.text, now);
@@ -139,18 +141,6 @@ fn digest(texts: &[&str]) -> String {
     })
 }
 
-/// A text without any key that we know.
-pub(crate) fn masked(text: &str, secrets: &[Secret]) -> String {
-    let mut text = text.to_owned();
-    // A placeholder such as `x` is no secret.
-    for secret in secrets.iter().map(Secret::reveal).filter(|secret| secret.len() >= 4) {
-        if text.contains(secret) {
-            text = text.replace(secret, "***");
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,8 +152,7 @@ mod tests {
             id: id.into(),
             name: "run_code".into(),
             text: result.into(),
-            failed: false,
-            agreed: None,
+            ..ToolResult::default()
         };
         let messages = vec![
             Message::user("go"),

@@ -6,10 +6,11 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-use super::asked::{Asked, masked};
+use super::asked::Asked;
 use super::lines::{ReplyLine, Take};
 use crate::chat::error::ChatError;
 use crate::chat::exchange::{Exchanged, ending};
+use crate::chat::mask::masked;
 use crate::chat::model::Delta;
 use crate::chat::shown::{Shown, Unshown};
 use crate::chat::written::Counts;

@@ -205,9 +205,10 @@ impl Agent<'_> {
                 }
                 done
             };
-            let Performed { text, failed, agreed, .. } = told;
+            let Performed { text, failed, agreed, images, .. } = told;
             let agreed = agreed.then(|| self.whom.clone());
-            results.push(ToolResult { id: call.id.clone(), name: call.name.clone(), text, failed, agreed });
+            let (id, name) = (call.id.clone(), call.name.clone());
+            results.push(ToolResult { id, name, text, failed, agreed, images });
         }
         self.patience.reply_over();
         self.engine.chat.record_results(self.place, results);

@@ -8,9 +8,9 @@ use super::mode::{Always, Mode};
 use super::tools::{self, Wanted};
 use super::witness::{self, Seen};
 use super::{Agent, results};
-use crate::chat::ToolCall;
+use crate::chat::{Image, ToolCall};
 use crate::engine::execute::{Surroundings, send};
-use crate::engine::{Outcome, confirm};
+use crate::engine::{Outcome, block, confirm};
 use crate::event::ask::Marked;
 use crate::event::{Ask, Bundle, Event, Failure, Notice};
 use crate::sandbox::files::Desk;
@@ -30,6 +30,8 @@ pub(super) struct Performed {
     pub(super) interrupted: bool,
     /// Whether the user agreed that the model is told it: that one, and no other.
     pub(super) agreed: bool,
+    /// Pictures that it showed, for models that see.
+    pub(super) images: Vec<Image>,
 }
 
 impl Performed {
@@ -181,7 +183,8 @@ impl Agent<'_> {
         if !seen.files.is_empty() {
             let _ = write!(text, "\n[files: {}]", seen.files.join(", "));
         }
-        Performed { text, failed: end.failure.is_some(), interrupted, ..Performed::default() }
+        let images = block::pictures(end);
+        Performed { text, failed: end.failure.is_some(), interrupted, images, ..Performed::default() }
     }
 
     /// Puts a long output into a file, for the model to look into; says where.

@@ -145,13 +145,8 @@ async fn calls_and_results_come_back_in_pairs() {
     let turn = Turn { place: &place, prompt: &prompt, context: "", tools: &[], options: &options };
     first.ask(turn, &events, CancellationToken::new()).await.unwrap();
     let call = ToolCall { id: "1".into(), name: "run_code".into(), arguments: "{}".into() };
-    let result = ToolResult {
-        id: call.id,
-        name: call.name,
-        text: "the result {x}".into(),
-        failed: false,
-        agreed: None,
-    };
+    let result =
+        ToolResult { text: "the result {x}".into(), id: call.id, name: call.name, ..ToolResult::default() };
     first.record_results(&place, vec![result]);
     first.shutdown().await;
     let second = kernel(&server, folder.path());
