@@ -47,7 +47,7 @@ async fn two_steps(
     assert_eq!((call.name.as_str(), call.arguments.as_str()), ("run_code", r#"{"code":"1 + 1"}"#));
     let ToolCall { id, name, .. } = call.clone();
     let text = "It ran. 2".to_owned();
-    chat.record_results(&place, vec![ToolResult { id, name, text, images, failed: false }]);
+    chat.record_results(&place, vec![ToolResult { id, name, text, images, ..ToolResult::default() }]);
     let (reply, _) = ask_at(&chat, &place, &prompt, &tools(), |_| false).await;
     let second = reply.expect("an answer");
     assert_eq!((second.text.as_str(), &second.ending), ("It is 2.", &Ending::Complete));
