@@ -196,7 +196,7 @@ class Session:
         version = "%d.%d.%d" % sys.version_info[:3]
         self.show(READY, encode({"state": "ready", "python": version, "ipython": self.shell.ipython}))
         self.loop.add_reader(self.commands, self.on_command)
-        self.loop.call_later(0.05, self.warm)
+        self.loop.call_later(0.05, self.warm, 0)
         while True:
             try:
                 self.loop.run_until_complete(self.serve())
@@ -207,9 +207,12 @@ class Session:
             if self.running:
                 self.done({"status": "error", "payload": [], "user_expressions": {}})
 
-    def warm(self):
-        """The first error takes ten times as long as the next: an interrupt should not have to wait for that."""
-        if not self.runs:
+    def warm(self, runs):
+        """The first error takes ten times as long as the next: an interrupt should not have to wait for that. It is made
+        when nothing has run for a moment, that is since run number `runs`."""
+        if self.running or self.runs != runs:
+            self.loop.call_later(0.25, self.warm, self.runs)
+        else:
             self.shell.warm()
 
     def before_children(self):
