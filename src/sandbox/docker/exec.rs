@@ -26,6 +26,9 @@ const SILENCE: Duration = Duration::from_mins(1);
 /// Pieces of output on their way.
 const DEPTH: usize = 8;
 
+/// The group of nobody, on most systems.
+const NOGROUP: u32 = 65534;
+
 /// A container of a kernel that runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Running {
@@ -62,7 +65,8 @@ impl Engine {
         Ok(running)
     }
 
-    /// Starts a program as the container's own user. It can't be signalled: when it is to end, its pipes do.
+    /// Starts a program as the container's own user, with [another group](apart). It can't be signalled: when it is to
+    /// end, its pipes do.
     pub(in crate::sandbox) async fn exec(
         &self,
         container: &str,
@@ -70,7 +74,11 @@ impl Engine {
         input: Option<mpsc::Receiver<Bytes>>,
         cancel: CancellationToken,
     ) -> Result<Program, BackendError> {
+        let doing = "running a program in the container";
+        let inspected = self.client.inspect_container(container, None).await;
+        let user = inspected.map_err(|e| self.explain(&e, doing))?.config.and_then(|config| config.user);
         let options = CreateExecOptions {
+            user: user.as_deref().and_then(apart),
             attach_stdin: Some(input.is_some()),
             attach_stdout: Some(true),
             attach_stderr: Some(true),
@@ -78,7 +86,6 @@ impl Engine {
             cmd: Some(argv),
             ..CreateExecOptions::default()
         };
-        let doing = "running a program in the container";
         let made = self.client.create_exec(container, options).await.map_err(|e| self.explain(&e, doing))?;
         let started = self.client.start_exec(&made.id, None).await.map_err(|e| self.explain(&e, doing))?;
         let StartExecResults::Attached { mut output, input: mut theirs } = started else {
@@ -126,5 +133,27 @@ impl Engine {
             Ok(state.ok().and_then(|state| state.exit_code))
         });
         Ok(Program { pieces, end })
+    }
+}
+
+/// The user `uid:gid` with another group; `None`: it is not in that form.
+///
+/// What an engine starts beside the main process is under no filter of ours, so the code in the container must not get
+/// hold of it. The kernel lets nobody trace a process of another group (ptrace(2), "Ptrace access mode checking").
+fn apart(user: &str) -> Option<String> {
+    let (uid, gid) = user.split_once(':')?;
+    let (uid, gid): (u32, u32) = (uid.parse().ok()?, gid.parse().ok()?);
+    Some(format!("{uid}:{}", if gid == NOGROUP { NOGROUP - 1 } else { NOGROUP }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::apart;
+
+    #[test]
+    fn the_user_stays_and_the_group_is_always_another() {
+        assert_eq!(apart("1000:1000").as_deref(), Some("1000:65534"));
+        assert_eq!(apart("1000:65534").as_deref(), Some("1000:65533"));
+        assert_eq!([apart("cell"), apart(""), apart("1000:users"), apart("1000")], [None, None, None, None]);
     }
 }

@@ -235,6 +235,9 @@ async fn the_command_copies_into_a_running_kernels_container_and_out_of_it() {
     let (code, told) = cp("data", ":/tmp/there");
     assert_eq!(code, Some(0), "{told}");
     assert!(told.contains("copied 5 files"), "{told}");
+    // What copies is of another group than the code, which so can't trace it.
+    let ran = bed.sh("[ $(stat -c %g /tmp/there/run.sh) != $(id -g) ] && echo apart").await;
+    assert_eq!(ran.ok().out(), "apart\n");
     let ran = bed.sh("stat -c '%U %a' /tmp/there/run.sh; /tmp/there/run.sh; id -un").await;
     assert!(ran.ok().out().ends_with("750\nran\ncell\n") || ran.out().contains("750\nran\n"), "{ran:?}");
     let (code, told) = cp("python:/tmp/there/*.csv", ".");
