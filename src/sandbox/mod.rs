@@ -20,6 +20,7 @@
 //! | `artifacts` | what a run leaves in its folder: noticed, shown, kept or removed |
 //! | `disk` | how much a run's folders may grow |
 //! | `spill` | the file for what is not shown |
+//! | `pictures` | pictures that a run has shown, so that none is shown twice |
 //! | `transcript` | what the model may be told of it |
 //! | `language` | the table of languages |
 //! | `policy` | what may run: [`policy::Approved`] |
@@ -47,6 +48,7 @@ pub mod install;
 pub mod language;
 mod output;
 pub mod packages;
+mod pictures;
 pub mod policy;
 mod pool;
 pub mod registry;

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::event::{Bundle, DisplayId, Event, EventSender, Failure, Notice, Stream, terminal};
 
+use super::pictures::Pictures;
 use super::spill::{Shelf, Spill};
 use super::transcript::{Picture, Transcript};
 
@@ -52,6 +53,8 @@ pub(crate) struct Outlet {
     /// The last error that was shown where it came.
     told: Option<Failure>,
     transcript: Transcript,
+    /// The pictures that were shown.
+    pub(super) pictures: Pictures,
 }
 
 impl Outlet {
@@ -75,6 +78,7 @@ impl Outlet {
             held: None,
             told: None,
             transcript: Transcript::default(),
+            pictures: Pictures::default(),
         }
     }
 
@@ -187,6 +191,10 @@ impl Outlet {
         self.shown += cost;
         if let Event::Result { bundle } | Event::Display { bundle, .. } = &event {
             self.transcript.result(bundle);
+            self.pictures.showed(bundle);
+        } else if let Event::Clear { .. } = &event {
+            // What is cleared is not there to be seen.
+            self.pictures = Pictures::default();
         }
         self.pending.push_back(event);
         true

@@ -51,7 +51,8 @@ def test_a_turn_of_the_model_reads_from_top_to_bottom(auto, model, lab, opened, 
     places = [text.find(part) for part in ("I look at the file", "read_csv", "Jan", "best month", "idxmax", "May sold most")]
     assert -1 not in places and places == sorted(places), f"everything is there, in order: {places}\n{text}"
     pictures = notebook.page.evaluate("[...document.querySelectorAll('.jp-OutputArea-output img')].map(i => i.naturalWidth)")
-    assert any(width > 100 for width in pictures), pictures
+    assert len(pictures) == 1 and pictures[0] > 100, f"what was shown and saved is there once: {pictures}"
+    assert "sales.png" in text
     assert notebook.page.locator(".jp-RenderedMarkdown strong", has_text="May").count() == 1
     assert notebook.page.locator(".jp-RenderedMarkdown pre code", has_text="read_csv").count() >= 1, "code is shown as code"
     assert not [o for o in notebook.outputs(0) if o["output_type"] == "error"]

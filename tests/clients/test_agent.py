@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from harness import Kernel
 from test_nbclient import client_of, notebook, text
@@ -42,6 +44,20 @@ def test_a_failure_that_the_model_sees_is_no_error_output(model, kernels, tmp_pa
     client_of(book, "cellblock", tmp_path).execute()
     assert not any(output.output_type == "error" for output in book.cells[0].outputs)
     assert "ZeroDivisionError" in text(book.cells[0])
+
+
+@pytest.mark.parametrize("name", ["gpt-4o", "some-coder"])
+def test_a_model_that_sees_is_shown_what_its_code_drew(model, kernels, tmp_path, monkeypatch, name):
+    monkeypatch.setenv("CELLBLOCK_AGENT__MODE", "auto")
+    monkeypatch.setenv("CELLBLOCK_MODEL__NAME", f"openai/{name}")
+    plot = "import matplotlib.pyplot as plt\nplt.plot([1, 4, 2])\nplt.savefig('/session/artifacts/plot.png')\nplt.show()"
+    model.call("run_code", {"code": plot, "language": "python"})
+    book = notebook("Draw something.")
+    client_of(book, "cellblock", tmp_path).execute()
+    [drawn] = [o.data["image/png"] for o in book.cells[0].outputs if "image/png" in o.get("data", {})]
+    sent = json.dumps(model.requests[1]["messages"])
+    assert "[shown to the user: 1 image/png]" in sent and "plot.png" in sent
+    assert sent.count("data:image/png;base64,") == sent.count(drawn.replace("\n", "")) == (1 if name == "gpt-4o" else 0)
 
 
 def test_without_input_the_model_only_answers(model, kernels, tmp_path):

@@ -145,6 +145,14 @@ impl Session {
         // Only now: a file that is kept is no longer where the container could read it.
         traces.keep(&mut artifacts).await;
         outlet.end_of_text();
+        // It is listed all the same.
+        for artifact in &mut artifacts {
+            if let Preview::Rich(bundle) = &artifact.preview
+                && outlet.pictures.has(bundle)
+            {
+                artifact.preview = Preview::None;
+            }
+        }
         for bundle in show::displays(artifacts, more) {
             let size = size_of(&bundle);
             outlet.display(bundle, None, false, size);
