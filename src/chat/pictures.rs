@@ -11,8 +11,10 @@ pub(super) fn for_model(mut messages: Vec<Message>, sees: bool) -> Vec<Message> 
     }
     for message in &mut messages {
         // What code showed is named in its result.
-        if let Message::Results(results) = message {
-            results.iter_mut().for_each(|result| result.images.clear());
+        if let Message::Results(results) = &mut *message {
+            for result in results {
+                result.images.clear();
+            }
         }
         if let Message::User { text, images } = message
             && !images.is_empty()

@@ -37,12 +37,9 @@ impl Pictures {
     /// Whether what is in a file was shown already.
     pub(crate) fn has(&mut self, file: &Bundle) -> bool {
         let Some((mime, data)) = picture(file) else { return false };
-        let same = self.seen.contains(&hash(mime, data));
-        if !same && !(self.figures > 0 && is_drawn(mime, data)) {
-            return false;
-        }
-        self.figures -= usize::from(is_drawn(mime, data) && self.figures > 0);
-        true
+        let is_figure = self.figures > 0 && is_drawn(mime, data);
+        self.figures -= usize::from(is_figure);
+        is_figure || self.seen.contains(&hash(mime, data))
     }
 }
 
@@ -58,7 +55,9 @@ fn picture(bundle: &Bundle) -> Option<(&str, &str)> {
 fn hash(mime: &str, data: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     mime.hash(&mut hasher);
-    data.split_ascii_whitespace().for_each(|piece| hasher.write(piece.as_bytes()));
+    for piece in data.split_ascii_whitespace() {
+        hasher.write(piece.as_bytes());
+    }
     hasher.finish()
 }
 

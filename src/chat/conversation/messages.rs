@@ -141,7 +141,9 @@ impl Messages {
             match message {
                 Message::User { images, .. } => keep(images),
                 Message::Results(results) => {
-                    results.iter_mut().rev().for_each(|result| keep(&mut result.images));
+                    for result in results.iter_mut().rev() {
+                        keep(&mut result.images);
+                    }
                 }
                 Message::Assistant { .. } => {}
             }
