@@ -55,10 +55,11 @@ OUTER = struct.Struct("<BII")  # kind, run, length: between host and supervisor
 INNER = struct.Struct("<BI")  # kind, length: between supervisor and worker
 MAX = 1 << 20
 CHUNK = 1 << 17
+EARLY = 256  # frames that a session may send before it is ready
 
 PART, PYTHON, PROCESS, SIGNAL, KILL, INPUT_REPLY, REQUEST, RESTART, STDIN = range(9)
 HELLO, FD_STDOUT, EXIT, WORKER, FAULT, TAKEN = 0x80, 0x81, 0x83, 0x84, 0x85, 0x86  # 0x82: descriptor 2, 0x87 and 0x88: of a piped process
-DONE, REPLY, READY, LAST = 0xA7, 0xA8, 0xA9, 0xAE
+STDERR, DONE, REPLY, READY, LAST = 0xA1, 0xA7, 0xA8, 0xA9, 0xAE
 
 
 class Supervisor:
@@ -296,9 +297,14 @@ class Supervisor:
                 out = []
                 self.run_over(worker, means, kind, payload)
             elif kind != READY:
-                out += (OUTER.pack(kind, self.run, length), payload)
+                if worker.ready:
+                    out += (OUTER.pack(kind, self.run, length), payload)
+                elif len(worker.early) < EARLY:
+                    worker.early.append((kind, bytes(payload)))
             elif not worker.ready:
                 worker.ready = True
+                for early, text in worker.early:
+                    out += (OUTER.pack(early, self.run, len(text)), text)
                 for fd in worker.outputs:
                     self.watch(fd, lambda: self.drain(worker.outputs))
                 out += (OUTER.pack(WORKER, 0, length), payload)
@@ -329,7 +335,7 @@ class Supervisor:
             if not data:
                 break
             self.pass_on(worker, data)
-        why = None if worker.ready else worker.last_line()
+        why = None if worker.ready else worker.last_line(STDERR)
         self.drain(worker.outputs, whole=True)
         # An order that it never read was not begun: the next session takes it.
         again = worker.order if not self.restarting and worker.never_read() else None

@@ -273,9 +273,10 @@ class Worker:
         self.order = None  # the last that it was given
         self.pending = bytearray()
         self.ready = False
+        self.early = []  # what it sent before it was ready: frames' kinds and payloads
         self.broken = False  # it sent what is no frame of its kinds
 
-    def last_line(self):
+    def last_line(self, kind):
         """Takes what a session that did not come up wrote to its standard error: the last line says why."""
         said = b""
         for fd, number in self.outputs.items():
@@ -284,6 +285,7 @@ class Worker:
                 if not data:
                     break
                 said = (said + data)[-4096:] if number == 2 else said
+        said += b"\n" + b"".join(text for early, text in self.early if early == kind)
         lines = said.decode("utf-8", "replace").split("\n")
         return next((line.strip()[:500] for line in reversed(lines) if line.strip()), None)
 

@@ -91,14 +91,19 @@ async fn a_sandbox_that_can_not_start_says_what_to_do() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_python_session_that_does_not_come_up_says_so_in_words_and_spoils_no_other_block() {
-    let bed = Bed::weakened("Session().start()", "raise RuntimeError(\"can't start new thread\")");
-    // Until it has failed; the expression does not match itself.
-    let code =
-        "while grep -qs 'sys[.]path' /proc/[2-9]*/cmdline /proc/[1-9][0-9]*/cmdline; do :; done; echo over";
-    let ran = bed.sh(code).await;
-    assert_eq!((ran.ok().out().as_str(), ran.err().as_str()), ("over\n", ""), "{ran:?}");
-    let ran = bed.python("1").await;
-    let failure = ran.failure();
-    assert!(failure.evalue.contains("did not start: RuntimeError: can't start new thread"), "{failure:?}");
-    assert!(!format!("{ran:?}").contains("File "), "no traceback of ours: {ran:?}");
+    // Before its streams are its own, and after.
+    for place in ["Session().start()", "builtins.input = self.input"] {
+        let bed = Bed::weakened(place, "raise RuntimeError(\"can't start new thread\")");
+        // Until it has failed; the expression does not match itself.
+        let code = "while grep -qs 'sys[.]path' /proc/[2-9]*/cmdline /proc/[1-9][0-9]*/cmdline; do :; done; echo over";
+        let ran = bed.sh(code).await;
+        assert_eq!((ran.ok().out().as_str(), ran.err().as_str()), ("over\n", ""), "{ran:?}");
+        let ran = bed.python("1").await;
+        let failure = ran.failure();
+        assert!(
+            failure.evalue.contains("did not start: RuntimeError: can't start new thread"),
+            "{failure:?}"
+        );
+        assert!(!format!("{ran:?}").contains("File "), "no traceback of ours: {ran:?}");
+    }
 }
