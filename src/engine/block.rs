@@ -18,7 +18,7 @@ use crate::chat::Image;
 use crate::config::{Flavor, Status};
 use crate::event::{Event, Failure, Notice};
 use crate::sandbox::policy::Approved;
-use crate::sandbox::{Entry, Picture, Run, RunEnd, Texts};
+use crate::sandbox::{By, Entry, Picture, Run, RunEnd, Texts};
 
 /// A block with what its fence asks for.
 pub(super) struct Task<'a> {
@@ -146,6 +146,7 @@ impl Engine {
             container: &definition.name,
             limits: &definition.limits,
             timeout: approved.tighter.timeout,
+            processes: By::of(&definition, approved.tighter.pids.is_some()).sets("pids"),
         };
         let silent = approved.silent;
         let quiet = silent || self.flavor == Flavor::Python;

@@ -10,7 +10,9 @@ use crate::sandbox::size;
 const TAIL: usize = 8 << 10;
 
 /// What a limit of the container has to do with a failure; `None` when nothing points at one.
-pub(super) fn hint(transcript: &str, limits: &SandboxSettings) -> Option<String> {
+///
+/// `processes` says who set the limit of processes.
+pub(super) fn hint(transcript: &str, limits: &SandboxSettings, processes: &str) -> Option<String> {
     let tail = &transcript[transcript.ceil_char_boundary(transcript.len().saturating_sub(TAIL))..];
     let has = |words: &[&str]| words.iter().any(|word| tail.contains(word));
     let no_network = limits.network == Network::None;
@@ -22,7 +24,7 @@ pub(super) fn hint(transcript: &str, limits: &SandboxSettings) -> Option<String>
         "EAGAIN",
     ]) {
         return Some(format!(
-            "The process limit: the container may have {} processes and threads (pids, sandbox.pids).",
+            "The process limit: the container may have {} processes and threads; {processes}.",
             limits.pids
         ));
     }
@@ -96,7 +98,7 @@ mod tests {
     fn the_words_of_each_limit_are_known_and_others_are_left_alone() {
         let limits = Settings::builtin(Flavor::Markdown).sandbox;
         for (words, said) in [
-            ("RuntimeError: can't start new thread", "256 processes"),
+            ("RuntimeError: can't start new thread", "256 processes and threads; who."),
             ("sh: 1: Cannot fork", "256 processes"),
             ("BlockingIOError: [Errno 11] Resource temporarily unavailable", "256 processes"),
             ("OSError: [Errno 28] No space left on device", "256 MB each"),
@@ -107,10 +109,10 @@ mod tests {
             ("OSError: [Errno 101] Network is unreachable", "network was refused"),
             ("touch: cannot touch '/usr/x': Read-only file system", "/workspace"),
         ] {
-            assert!(hint(words, &limits).is_some_and(|hint| hint.contains(said)), "{words}");
+            assert!(hint(words, &limits, "who").is_some_and(|hint| hint.contains(said)), "{words}");
         }
-        assert_eq!(hint("ValueError: no", &limits), None);
+        assert_eq!(hint("ValueError: no", &limits, "who"), None);
         let open = SandboxSettings { network: Network::Bridge, ..limits };
-        assert_eq!(hint("Temporary failure in name resolution", &open), None);
+        assert_eq!(hint("Temporary failure in name resolution", &open, "who"), None);
     }
 }

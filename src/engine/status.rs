@@ -26,6 +26,8 @@ pub(super) struct Subject<'a> {
     pub(super) container: &'a str,
     pub(super) limits: &'a SandboxSettings,
     pub(super) timeout: Option<Duration>,
+    /// Who set the limit of processes, in words.
+    pub(super) processes: String,
 }
 
 /// Drives a run to its end, and says meanwhile how it goes.
@@ -89,7 +91,7 @@ pub(super) async fn watched(
 async fn explain(subject: &Subject<'_>, end: &RunEnd, around: Surroundings<'_>) {
     // An installer that gives up after its retries may well count as a success.
     let worth = end.failure.is_some() || end.transcript.contains("NewConnectionError");
-    if worth && let Some(hint) = diagnose::hint(&end.transcript, subject.limits) {
+    if worth && let Some(hint) = diagnose::hint(&end.transcript, subject.limits, &subject.processes) {
         send(around.events, Event::Notice(Notice::warning(hint))).await;
     }
 }
@@ -129,7 +131,13 @@ mod tests {
     fn the_last_line_has_the_figures_and_the_cause() {
         let limits = Settings::builtin(Flavor::Markdown).sandbox;
         let timeout = Some(Duration::from_mins(1));
-        let subject = Subject { language: "sh", container: "python", limits: &limits, timeout };
+        let subject = Subject {
+            language: "sh",
+            container: "python",
+            limits: &limits,
+            timeout,
+            processes: String::new(),
+        };
         let mut end = RunEnd {
             duration: Duration::from_millis(12_345),
             peak_memory: Some(210 << 20),

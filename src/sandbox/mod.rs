@@ -32,6 +32,7 @@
 //! | `execution_log` | who ran what where, in a file |
 //! | `survey` | what runs where, and how to end it |
 //! | `turns` | how many blocks run at once, over all kernels |
+//! | `who` | who set a limit, in words |
 //! | `install` | packages for a session, images made anew |
 //! | `facade` | [`Sandbox`]: the one door for the floors below |
 
@@ -59,6 +60,7 @@ mod survey;
 mod transcript;
 pub mod transfer;
 mod turns;
+mod who;
 
 pub use execution_log::{Entry, ExecutionLog};
 pub use facade::Sandbox;
@@ -68,6 +70,7 @@ pub use session::Inventory;
 pub use survey::{Activity, Surveyed};
 pub use transcript::Picture;
 pub use turns::Turns;
+pub(crate) use who::By;
 pub mod docker;
 pub mod image;
 pub mod owner;
@@ -196,7 +199,7 @@ pub struct RunEnd {
     pub container_id: Option<String>,
     /// The engine's id of the image that ran.
     pub image: String,
-    /// Exit code of a process (`sh`); `None` for Python, whose code has none.
+    /// Exit code of a process (`sh`), also of one that was stopped; `None` for Python, whose code has none.
     pub exit_code: Option<i64>,
     /// The most memory that its processes used, in bytes, where it is known.
     pub peak_memory: Option<u64>,

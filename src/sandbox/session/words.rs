@@ -2,46 +2,14 @@
 
 use crate::event::{Failure, terminal};
 use crate::sandbox::backend::Obituary;
-use crate::sandbox::definition::Definition;
 use crate::sandbox::disk::Full;
 use crate::sandbox::output::{guest_failure, size};
 use crate::sandbox::runner::frame::{Done, Exit, Lost};
 
 use super::drive::Stop;
+pub(super) use crate::sandbox::who::By;
 
 const AFRESH: &str = "Its variables and imports are lost; the next cell starts a fresh one.";
-
-/// Who set a limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum By {
-    /// An attribute of the block's fence.
-    Fence,
-    /// The container's definition, or a setting where that says nothing.
-    Container,
-    /// A setting.
-    Setting,
-}
-
-impl By {
-    /// Who set a limit of a container; `fence`: the block did.
-    pub(super) fn of(definition: &Definition, fence: bool) -> Self {
-        match (fence, definition.origin.as_str()) {
-            (true, _) => By::Fence,
-            (false, "built in") => By::Setting,
-            _ => By::Container,
-        }
-    }
-
-    fn sets(self, limit: &str) -> String {
-        match self {
-            By::Fence => format!("the fence ({limit}=) sets the limit"),
-            By::Container => {
-                format!("the container's resources set the limit, or sandbox.{limit} where they say nothing")
-            }
-            By::Setting => format!("sandbox.{limit} sets the limit"),
-        }
-    }
-}
 
 /// The memory limit: bytes, and who set it.
 pub(super) type Memory = (u64, By);

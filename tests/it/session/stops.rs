@@ -47,6 +47,8 @@ async fn an_interrupt_ends_a_shell_and_its_children() {
             ("KeyboardInterrupt", "go\n"),
             "{code}"
         );
+        // It is the signal's, as docs/magics.md says of the log of executions.
+        assert!(ran.end.exit_code.is_some_and(|code| code > 128), "{ran:?}");
     }
     assert!(!bed.sh("cat /proc/[0-9]*/cmdline | tr '\\0' ' '").await.out().contains("sleep 1000"));
 }
