@@ -33,6 +33,8 @@ pub(crate) enum Command {
     Doctor(DoctorOptions),
     /// Build the image that code runs in and record it for the kernels, or one container's
     Build(BuildOptions),
+    /// Remove images that Cellblock made and nothing uses any more
+    Prune(PruneOptions),
     /// Copy files between this machine and the container of a kernel that runs
     Cp(CpOptions),
     /// Run a kernel for one client; started by Jupyter
@@ -96,6 +98,27 @@ impl From<FlavorArgument> for Flavor {
             FlavorArgument::Python => Flavor::Python,
         }
     }
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "What has another name besides Cellblock's own, what a container (of any kernel, running or not), a \
+                        checkpoint or a definition that holds in this directory needs, and what such an image was \
+                        built on stays. An image of another project's definition counts as unused once no kernel of \
+                        yours has started it for so long; it is built again when one does."
+)]
+pub(crate) struct PruneOptions {
+    /// Only say what would be removed
+    #[arg(long)]
+    pub dry_run: bool,
+    /// For how many days nobody must have used an image
+    #[arg(long, value_name = "N", default_value_t = 30)]
+    pub days: u64,
+    /// Also those that were used today
+    #[arg(long, conflicts_with = "days")]
+    pub all: bool,
+    #[command(flatten)]
+    pub set: SetOptions,
 }
 
 #[derive(Debug, Args)]

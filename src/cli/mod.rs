@@ -8,6 +8,7 @@
 //! | `exit` | exit codes, errors with hints, output that survives a closed pipe |
 //! | `show` | `cellblock config` |
 //! | `build` | `cellblock build` |
+//! | `prune` | `cellblock prune` |
 //! | `cp` | `cellblock cp` |
 //! | `trust` | `cellblock trust` |
 //! | `replay` | `cellblock replay` |
@@ -29,6 +30,7 @@ mod exit;
 mod install;
 mod kernel;
 mod kernelspec;
+mod prune;
 mod replay;
 mod show;
 mod trust;
@@ -72,6 +74,7 @@ fn run(arguments: Arguments, environment: Environment) -> Result<ExitCode, CliEr
         Command::Uninstall(at) => install::uninstall(&at, &environment),
         Command::Doctor(options) => doctor::run(&options, environment),
         Command::Build(options) => build::run(&options, &environment),
+        Command::Prune(options) => prune::run(&options, &environment),
         Command::Cp(options) => cp::run(&options, &environment),
         Command::Kernel(options) => kernel::run(&options, &environment),
         Command::Config(options) => show::run(&options, environment),

@@ -4,6 +4,7 @@
 //! whole, when `meta.json` is renamed into place. To change the format: another [`VERSION`], and an arm in
 //! [`Store::read`].
 
+use std::collections::HashSet;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -27,6 +28,28 @@ const MOST: usize = 50;
 pub struct Store {
     directory: PathBuf,
     most: u64,
+}
+
+/// The engine's ids of the images that checkpoints of any notebook's directory were saved from or with; `root` is the
+/// folder of all of them.
+///
+/// # Errors
+/// When one can't be read: what it needs is not known then.
+pub fn images(root: &Path) -> Result<HashSet<String>, String> {
+    let mut ids = HashSet::new();
+    for directory in Store::new(root, 0).names().map_err(|e| e.to_string())? {
+        let store = Store::new(root.join(directory), 0);
+        for name in store.names().map_err(|e| e.to_string())? {
+            let folder = store.directory.join(name);
+            match store.meta(&folder) {
+                Ok(meta) => ids.extend([meta.image].into_iter().chain(meta.root)),
+                // One that is being written, or was removed just now.
+                Err(StoreError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(format!("{}: {error}", folder.display())),
+            }
+        }
+    }
+    Ok(ids)
 }
 
 /// What is known of a checkpoint besides its archive.

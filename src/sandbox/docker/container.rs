@@ -37,7 +37,7 @@ const BETWEEN: Duration = Duration::from_millis(400);
 /// What images of kept containers are called.
 const KEPT: &str = "cellblock-kept";
 /// Their label.
-const KEPT_LABEL: &str = "cellblock.kept";
+pub(super) const KEPT_LABEL: &str = "cellblock.kept";
 
 /// What a container has used up to a moment.
 struct Sample {

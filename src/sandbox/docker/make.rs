@@ -17,7 +17,7 @@ use crate::event::{DisplayId, Event, EventSender, Notice, terminal};
 use crate::sandbox::backend::BackendError;
 use crate::sandbox::definition::{Build, Definition, Source};
 use crate::sandbox::image::{
-    self, BuildOptions, DEBIAN_BASE, ImageError, OnProgress, Progress, Recipe, base_argument, hexadecimal,
+    self, BuildOptions, DEBIAN_BASE, ImageError, OnProgress, Progress, Recipe, base_argument, hexadecimal, layer,
 };
 
 /// How often a line of progress is updated.
@@ -34,10 +34,42 @@ impl Inner {
         chosen: Option<&str>,
         progress: Option<EventSender>,
     ) -> Result<Known, BackendError> {
-        match chosen {
-            Some(id) => known(ready, id).await,
-            None => self.make(ready, definition, false, progress).await,
+        let image = match chosen {
+            Some(id) => known(ready, id).await?,
+            None => self.make(ready, definition, false, progress).await?,
+        };
+        self.used(&image.id);
+        Ok(image)
+    }
+
+    /// Ids of the images that a definition would run now, as far as they are there, and of what they are made on.
+    pub(super) async fn needs(
+        &self,
+        ready: &Ready,
+        definition: &Definition,
+    ) -> Result<Vec<String>, BackendError> {
+        let settings = &definition.limits;
+        let mut names: Vec<String> = match &definition.source {
+            Source::Builtin(name) => image::recipe(name).map(Recipe::tag).into_iter().collect(),
+            Source::Image(reference) => vec![reference.clone()],
+            Source::Build(build) => {
+                let context = self.context(build, false).await?;
+                let bases = Self::bases(definition, build, &context.text).into_iter();
+                bases.map(|base| tag(definition, build, &context.hash, base.as_deref())).collect()
+            }
+        };
+        let set = [&settings.image, &settings.built_image, &settings.base_image];
+        names.extend(set.into_iter().flatten().cloned());
+        let mut ids = Vec::new();
+        for name in names {
+            let Some(found) = ready.engine.image(&name).await? else { continue };
+            if !definition.packages.is_empty() {
+                let layer = format!("{}:{}", layer::NAME, layer::tag(&found.id, &definition.packages));
+                ids.extend(ready.engine.image(&layer).await?.map(|layer| layer.id));
+            }
+            ids.push(found.id);
         }
+        Ok(ids)
     }
 
     /// The definition's own image, made when it is missing, or anew.
@@ -153,24 +185,13 @@ impl Inner {
         self.out_of_reach(definition, &build.context)?;
         let engine = &ready.engine;
         let context = self.context(build, false).await?;
-        let asked = base_argument(&context.text).filter(|_| build.arguments.iter().all(|(n, _)| n != "BASE"));
+        let asked = asked(build, &context.text);
         let wanted = definition.limits.base_image.as_deref();
-        let usual = asked.filter(|base| !base.is_empty()).map(str::to_owned);
-        let usual =
-            usual.or_else(|| Some(image::recipe("python")?.usual_base().to_owned())).unwrap_or_default();
-        // In place of a plain Python or Debian the base made from Debian's packages will do; not of anything else.
-        let will_do = ["python:", "debian:"].iter().any(|name| usual.starts_with(name));
-        let mut candidates: Vec<Option<&str>> = match (asked, wanted) {
-            (None, _) => vec![None],
-            (Some(_), Some(wanted)) => vec![Some(wanted)],
-            (Some(_), None) => vec![Some(&usual)],
-        };
-        if asked.is_some() && wanted.is_none() && will_do {
-            candidates.push(Some(DEBIAN_BASE));
-        }
+        let usual = usual(asked);
+        let will_do = will_do(&usual);
         if !fresh {
-            for base in candidates {
-                let tag = tag(definition, build, &context.hash, base);
+            for base in Self::bases(definition, build, &context.text) {
+                let tag = tag(definition, build, &context.hash, base.as_deref());
                 if let Some(found) = engine.image(&tag).await? {
                     return Ok(found);
                 }
@@ -203,6 +224,18 @@ impl Inner {
             unmade(&ImageError::Own { container: definition.name.clone(), why, tail })
         })?;
         known(ready, &tag).await
+    }
+
+    /// The bases that an image from a Dockerfile may have been built on, the best first.
+    fn bases(definition: &Definition, build: &Build, dockerfile: &str) -> Vec<Option<String>> {
+        let asked = asked(build, dockerfile);
+        let usual = usual(asked);
+        match (asked, &definition.limits.base_image) {
+            (None, _) => vec![None],
+            (Some(_), Some(wanted)) => vec![Some(wanted.clone())],
+            (Some(_), None) if will_do(&usual) => vec![Some(usual), Some(DEBIAN_BASE.to_owned())],
+            (Some(_), None) => vec![Some(usual)],
+        }
     }
 
     async fn context(&self, build: &Build, pack: bool) -> Result<image::Context, BackendError> {
@@ -243,6 +276,22 @@ impl Inner {
             tokio::time::sleep(LOOK).await;
         }
     }
+}
+
+/// The base that a Dockerfile leaves open, unless the definition says it.
+fn asked<'a>(build: &Build, dockerfile: &'a str) -> Option<&'a str> {
+    base_argument(dockerfile).filter(|_| build.arguments.iter().all(|(name, _)| name != "BASE"))
+}
+
+/// The base that is meant, or that of our own images.
+fn usual(asked: Option<&str>) -> String {
+    let own = || image::recipe("python").map(|recipe| recipe.usual_base().to_owned());
+    asked.filter(|base| !base.is_empty()).map(str::to_owned).or_else(own).unwrap_or_default()
+}
+
+/// In place of a plain Python or Debian the base made from Debian's packages will do; not of anything else.
+fn will_do(usual: &str) -> bool {
+    ["python:", "debian:"].iter().any(|name| usual.starts_with(name))
 }
 
 /// `cellblock-NAME:` and a hash of all that the image is made of.

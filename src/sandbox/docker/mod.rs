@@ -12,6 +12,7 @@
 //! | `images` | is an image there, pull it, build it |
 //! | `derive` | packages on top of an image |
 //! | `make` | the image of a definition |
+//! | `prune` | images that nobody needs any more |
 //! | `folders` | the host's directories that it sees |
 //! | `create` | a [`Spec`] in the API's words, fitted to what the engine can do |
 //! | `container` | a running container: streams, end, why it ended |
@@ -28,6 +29,7 @@ mod explain;
 mod folders;
 mod images;
 mod make;
+mod prune;
 mod start;
 mod watch;
 mod way;
@@ -58,6 +60,7 @@ use crate::event::EventSender;
 pub(crate) use engine::Engine;
 pub use engine::Facts;
 pub(crate) use exec::Running;
+pub use prune::{Pruned, Pruning};
 
 /// What the backend needs to know; nothing is read from the environment here.
 #[derive(Debug, Clone)]
