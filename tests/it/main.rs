@@ -37,6 +37,7 @@ mod pool;
 mod posture;
 mod protocol;
 mod protocol_flood;
+mod prune;
 mod reaper;
 mod registry;
 mod replay;

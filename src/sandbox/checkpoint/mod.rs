@@ -25,8 +25,8 @@ use super::pool::Slot;
 use super::session::{Inventory, State, TOO_LARGE, Way};
 #[allow(unused_imports, reason = "the next commits use it")]
 pub(super) use carry::{Carried, carry_in, carry_out, pack};
-pub use store::{Store, images};
 use store::StoreError;
+pub use store::{Store, images};
 
 /// How long saving the variables may take.
 const SAVING: Duration = Duration::from_mins(2);

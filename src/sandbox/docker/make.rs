@@ -17,7 +17,8 @@ use crate::event::{DisplayId, Event, EventSender, Notice, terminal};
 use crate::sandbox::backend::BackendError;
 use crate::sandbox::definition::{Build, Definition, Source};
 use crate::sandbox::image::{
-    self, BuildOptions, DEBIAN_BASE, ImageError, OnProgress, Progress, Recipe, base_argument, hexadecimal, layer,
+    self, BuildOptions, DEBIAN_BASE, ImageError, OnProgress, Progress, Recipe, base_argument, hexadecimal,
+    layer,
 };
 
 /// How often a line of progress is updated.

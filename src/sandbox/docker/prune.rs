@@ -192,7 +192,9 @@ fn is_ours(image: &ImageSummary) -> bool {
     let labelled = |labels: &HashMap<String, String>| {
         [LABEL_IMAGE, KEPT_LABEL, LABEL].iter().any(|label| labels.contains_key(*label))
     };
-    labelled(&image.labels) && !image.repo_tags.is_empty() && image.repo_tags.iter().all(|tag| is_our_name(tag))
+    labelled(&image.labels)
+        && !image.repo_tags.is_empty()
+        && image.repo_tags.iter().all(|tag| is_our_name(tag))
 }
 
 /// `cellblock-NAME:HASH`, as `make`, `derive` and `commit` name what they make; a registry's before it on Podman.
