@@ -291,7 +291,7 @@ pub(super) fn withheld(attachments: &[(String, String)]) -> Option<String> {
     let named: Vec<String> = attachments.iter().map(one).collect();
     (!named.is_empty()).then(|| {
         format!(
-            "Not sent with the turns above, because another model is asked: {}. Attach it again to be asked anew.",
+            "Not sent with the turns above, because another model is asked: {}. Attach it, or have it read, again to be asked anew.",
             named.join(", ")
         )
     })

@@ -399,6 +399,7 @@ pub(crate) fn guest_failure(ename: &str, evalue: &str, traceback: &[String]) -> 
 #[allow(clippy::cast_precision_loss, reason = "two digits are shown")]
 pub(crate) fn size(bytes: u64) -> String {
     match bytes {
+        1 => "1 byte".to_owned(),
         0..1024 => format!("{bytes} bytes"),
         1024..1_048_576 => format!("{:.0} kB", bytes as f64 / 1024.0),
         1_048_576..1_073_741_824 => format!("{:.0} MB", bytes as f64 / 1_048_576.0),

@@ -191,7 +191,7 @@ async fn a_mentioned_file_goes_with_the_question_and_is_listed_with_its_size() {
     let ran = kernel.run("Compare @data.csv, and @\"my notes.txt\" with @nobody.").await.succeeded();
     assert_eq!(
         ran.remarks(),
-        "Attached to openai/m: @data.csv (table, 1 rows, 2 columns, 18 bytes), @my notes.txt (text, 21 bytes)"
+        "Attached to openai/m: @data.csv (table, 1 row, 2 columns, 18 bytes), @my notes.txt (text, 21 bytes)"
     );
     let sent = sent(&server);
     assert!(sent.contains("month,sold\\nMay,77") && sent.contains("Remember {the} $milk."), "{sent}");
@@ -305,7 +305,7 @@ async fn the_question_before_a_file_is_sent_names_the_model_that_gets_it() {
     let before = server.asked().len();
     let ran = kernel.answered("%%chat model=openai/other\nRead it.", user.clone()).await;
     assert_eq!(ran.failure().ename, "Refused");
-    assert!(named(&user, 1).contains("to openai/other."), "{}", named(&user, 1));
+    assert!(named(&user, 1).contains("/.env to openai/other."), "{}", named(&user, 1));
     assert_eq!(server.asked().len(), before);
     kernel.run("Read it.").await.succeeded();
     assert!(sent(&server).contains("TOPSECRET"));

@@ -32,7 +32,7 @@ impl Agent<'_> {
         self.remark(format!("The model read {}{from} ({})", read.path, size(read.bytes))).await;
         let path = results::plain(&read.path);
         if read.binary {
-            let what = format!("{path} is no text file ({} bytes). Look into it with code.", read.bytes);
+            let what = format!("{path} is no text file ({}). Look into it with code.", size(read.bytes));
             return Performed::failed(what);
         }
         if read.text.is_empty() {
@@ -50,7 +50,7 @@ impl Agent<'_> {
         let mut content = content;
         let mut changed = false;
         if self.mode == Mode::Confirm && !self.engine.is_always(&Always::Write) {
-            let what = format!("Let the model write the file {path:?} ({} bytes)", content.len());
+            let what = format!("Let the model write the file {path:?} ({})", size(content.len() as u64));
             let matter = Matter { what: &what, text: &content, text_and_always: true, alone: self.alone };
             match self.consent(&matter, Always::Write).await {
                 Ok(None) => {}

@@ -22,8 +22,17 @@ pub(in crate::engine) struct Attached {
     pub(super) attachment: Attachment,
     /// For the user: what it is and how large.
     pub(super) what: String,
-    /// Whom the user agreed to send it to, in words, where that needed a yes.
-    pub(super) agreed: Option<String>,
+    /// The user's yes, where it needed one.
+    pub(super) agreed: Option<Yes>,
+}
+
+/// A yes to sending a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Yes {
+    /// Whom to, in words.
+    to: String,
+    /// The file's real path.
+    real: PathBuf,
 }
 
 impl Attached {
@@ -124,7 +133,8 @@ impl Engine {
                                 break;
                             }
                             Sought::Nothing if last && told => {
-                                if let Some(near) = self.near(name, around).await? {
+                                if let Some(near) = self.near(name, around).await?.filter(|near| near != name)
+                                {
                                     let why = format!("There is no file {name}; did you mean @{near}?");
                                     collected.remarks.retain(|said| *said != why);
                                     collected.remarks.push(why);
@@ -176,7 +186,7 @@ impl Engine {
                 Sought::Attached => {}
                 Sought::Refused(why) => return Err(failed(format!("{name} was not attached: {why}"))),
                 Sought::Nothing => {
-                    let near = self.near(name, around).await?;
+                    let near = self.near(name, around).await?.filter(|near| near != name);
                     let near = near.map_or_else(String::new, |near| format!("; did you mean {near}?"));
                     return Err(failed(format!(
                         "there is no file {name} in the workspace or in the notebook's directory{near}"
@@ -241,7 +251,7 @@ impl Engine {
             Found::File(file) => file,
             Found::Ask(real) => match self.consented(&real, &collected.to, around).await? {
                 Ok(file) => {
-                    agreed = Some(collected.to.clone());
+                    agreed = Some(Yes { to: collected.to.clone(), real });
                     file
                 }
                 Err(why) => return Ok(Sought::Refused(why)),
@@ -296,11 +306,12 @@ impl Engine {
         let (to, whom) = (&collected.to, &collected.whom);
         for one in &mut collected.attached {
             let other = one.attachment.agreed.as_ref().is_some_and(|agreed| agreed != whom);
-            if let Some(before) = one.agreed.clone().filter(|before| before != to || other) {
-                let what = format!("This notebook wants to send {} to {to}", one.line());
-                let why = format!("your yes was to sending it to {before}");
+            if let Some(yes) = one.agreed.as_mut().filter(|yes| yes.to != *to || other) {
+                let what = format!("This notebook wants to send {} to {to}", yes.real.display());
+                let why = format!("your yes was to sending it to {}", yes.to);
                 confirm::plain(around.ask.as_ref(), &what, "", &why).await?;
-                (one.agreed, one.attachment.agreed) = (Some(to.clone()), Some(whom.clone()));
+                yes.to.clone_from(to);
+                one.attachment.agreed = Some(whom.clone());
             }
         }
         Ok(())

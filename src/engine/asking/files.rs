@@ -112,7 +112,8 @@ fn table(mut file: File, bytes: u64, delimiter: u8, room: &mut Room) -> Result<T
     file.rewind().map_err(broken)?;
     let shape = shape.map_or_else(String::new, |shape| {
         let more = if shape.more { "more than " } else { "" };
-        format!("{more}{} rows, {} columns", shape.rows, shape.columns)
+        let count = |number, what| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
+        format!("{more}{}, {}", count(shape.rows, "row"), count(shape.columns as u64, "column"))
     });
     let whole = bytes <= SMALL;
     let most = if whole { SMALL } else { LINE };
