@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::fmt::Write;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
@@ -14,7 +15,12 @@ const MADE: &str = "1990-01-01T00:00:00Z";
 const DAYS: &str = "--days=10000";
 
 fn hexadecimal(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    let mut text = String::new();
+    for byte in Sha256::digest(bytes) {
+        // Writing to a string can't fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
 }
 
 fn add(archive: &mut tar::Builder<Vec<u8>>, name: &str, bytes: &[u8]) {

@@ -10,6 +10,7 @@
 //! does not have them, and who uses them knows another way.
 
 use std::collections::HashMap;
+use std::fmt::Write;
 
 /// `S_ISUID` and `S_ISGID`.
 const BOTH: u32 = 0o6000;
@@ -83,9 +84,15 @@ type Line = (u16, u32, Option<Place>, Option<Place>);
 
 /// The filter for usual places and the one where directories have the set-group-id bit, as hexadecimal text.
 pub(super) fn texts() -> String {
-    [BOTH, USER]
-        .map(|bits| program(bits).iter().map(|byte| format!("{byte:02x}")).collect::<String>())
-        .join(" ")
+    let mut text = String::new();
+    for bits in [BOTH, USER] {
+        for byte in program(bits) {
+            // Writing to a string can't fail.
+            let _ = write!(text, "{byte:02x}");
+        }
+        text.push(' ');
+    }
+    text
 }
 
 /// The filter against these bits, as Linux takes it.
@@ -140,6 +147,8 @@ const fn argument(index: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
     use super::*;
 
     /// What Linux makes of the program for one call.
@@ -148,7 +157,9 @@ mod tests {
         seen.extend(number.to_le_bytes());
         seen.extend(architecture.to_le_bytes());
         seen.extend(0u64.to_le_bytes());
-        arguments.iter().for_each(|argument| seen.extend(argument.to_le_bytes()));
+        for argument in arguments {
+            seen.extend(argument.to_le_bytes());
+        }
         let (mut at, mut word) = (0, 0);
         loop {
             let line: [u8; 8] = program[at * 8..at * 8 + 8].try_into().unwrap();
@@ -231,7 +242,7 @@ mod tests {
 
     #[test]
     fn the_third_set_of_numbers_is_no_way_around() {
-        for number in [X32 | 90, X32 | 2, X32 | 600, u32::MAX] {
+        for number in [X32 + 90, X32 + 2, X32 + 600, u32::MAX] {
             assert_eq!(answer(&program(BOTH), X86_64, number, [0o4755; 6]), ABSENT);
         }
     }

@@ -37,6 +37,7 @@ pub struct Script {
 
 impl Default for Script {
     fn default() -> Self {
+        let filter = filter::texts();
         let texts = [
             ("supervisor", include_str!("supervisor.py")),
             ("system", include_str!("system.py")),
@@ -45,9 +46,9 @@ impl Default for Script {
             ("ipython_shell", include_str!("ipython_shell.py")),
             ("plain_shell", include_str!("plain_shell.py")),
             ("state", include_str!("state.py")),
+            ("filter", &filter),
         ];
-        let [a, b, c, d, e, f, g] = texts.map(|(name, text)| (name, text.to_owned()));
-        Script { texts: [a, b, c, d, e, f, g, ("filter", filter::texts())] }
+        Script { texts: texts.map(|(name, text): (_, &str)| (name, text.to_owned())) }
     }
 }
 
