@@ -9,6 +9,7 @@ use super::model::{Message, Request};
 use super::store::{HistoryEntry, HistoryQuery, Keeping, Partial, Store, Write};
 use super::turn::{Options, Prompt, Tool, ToolResult};
 use super::{Chat, ChatError, Place, Reply, find, prompt};
+use crate::config::Replay;
 use crate::event::Ending;
 
 /// Bytes of text that make a token, as long as no server has said better.
@@ -194,8 +195,17 @@ impl Chat {
         wanted.map(|wanted| self.inner.configured(Some(wanted))).or_else(|| self.current())
     }
 
+    /// Finds out who is asked with these options, so that [`Chat::identity`] and [`Chat::recipient`] can tell. Where
+    /// recorded replies are given no model is looked for. What can't be found is said when it is asked.
+    pub async fn settle_model(&self, options: &Options) {
+        if self.recordings.as_ref().is_none_or(|recordings| recordings.mode == Replay::Record) {
+            // Whoever asks next meets the same error, and says it.
+            let _ = self.inner.settle(options.model.as_deref()).await;
+        }
+    }
+
     /// Who is asked with these options, as far as it can be told without looking: what a user agreed to send there goes
-    /// nowhere else. Empty: the model is found by looking around.
+    /// nowhere else. Empty: the model is still to be [found](Chat::settle_model).
     pub fn identity(&self, options: &Options) -> String {
         self.inner.identity(options.model.as_deref())
     }

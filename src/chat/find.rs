@@ -70,11 +70,21 @@ impl Inner {
             .unwrap_or_default()
     }
 
+    /// Looks around where no model is named and none was found yet.
+    pub(super) async fn settle(&self, wanted: Option<&str>) -> Result<(), ChatError> {
+        if self.configured(wanted).is_empty() && self.state().chosen.is_none() {
+            let choice = self.look_around().await?;
+            self.state().chosen = Some(choice);
+        }
+        Ok(())
+    }
+
     /// Who is asked for the `wanted` model, or without one for that in use: name and address, as far as they are known
     /// without looking. All models of this machine are one, since nothing leaves it.
     pub(super) fn identity(&self, wanted: Option<&str>) -> String {
         let name = self.configured(wanted);
-        let choice = if name.is_empty() { None } else { self.understand(&name).ok() };
+        let choice = if name.is_empty() { self.state().chosen.clone() } else { self.understand(&name).ok() };
+        let name = choice.as_ref().map_or(name, Choice::full_name);
         if choice.as_ref().is_some_and(|choice| choice.provider.name == LOCAL) {
             return LOCAL.to_owned();
         }

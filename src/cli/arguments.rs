@@ -201,9 +201,9 @@ pub(crate) struct ReplayOptions {
     #[arg(value_name = "NOTEBOOK|FILE")]
     pub path: Option<PathBuf>,
     /// Take out replies that no cell of the notebook uses, that were recorded anew, and lines that are no replies
-    #[arg(long, required_unless_present = "list", conflicts_with = "list")]
+    #[arg(long, conflicts_with = "list")]
     pub prune: bool,
-    /// List the replies: line, whether a cell uses it, model, first words of the prompt
+    /// List the replies (the default): line, whether a cell uses it, model, first words of the prompt
     #[arg(long)]
     pub list: bool,
 }

@@ -25,7 +25,7 @@ pub(super) fn run(options: &ReplayOptions) -> Result<ExitCode, CliError> {
     }
     let mut text = String::new();
     for path in &paths {
-        if options.list {
+        if options.list || !options.prune {
             list(path, &mut text)?;
         } else {
             let pruned = replay::prune(path).map_err(anyhow::Error::new)?;

@@ -3,13 +3,13 @@
 
 use cellblock::chat::cost::Catalog;
 use cellblock::chat::{Chat, ProviderEnvironment};
-use cellblock::config::{BudgetSettings, Flavor};
-use cellblock::engine::Interpreter;
+use cellblock::config::{BudgetSettings, Flavor, ModelSettings};
+use cellblock::engine::{Interpreter, Parts};
 use cellblock::event::{Event, Level};
 use serde_json::Value;
 
 use crate::cells::{Kernel, Ran};
-use crate::chat_server::{Asked, Server, answer, settings};
+use crate::chat_server::{Asked, Server, answer, models, settings};
 use crate::session::Answers;
 
 /// A kernel whose model costs a dollar for a million tokens, in and out, with these budgets.
@@ -309,6 +309,25 @@ async fn the_question_before_a_file_is_sent_names_the_model_that_gets_it() {
     assert_eq!(server.asked().len(), before);
     kernel.run("Read it.").await.succeeded();
     assert!(sent(&server).contains("TOPSECRET"));
+}
+
+#[tokio::test]
+async fn a_model_that_nobody_named_is_found_before_a_file_is_asked_about() {
+    let server = Server::play(vec![models(&["chat-model"]), answer(&["ok"])]).await;
+    let unnamed = |parts: &mut Parts| {
+        let settings = ModelSettings { name: None, ..settings(&server.v1()) };
+        parts.chat = Chat::new(&settings, ProviderEnvironment::default());
+    };
+    let kernel = Kernel::with(Flavor::Markdown, Some(&server), unnamed);
+    write(&kernel, ".env", "TOPSECRET");
+    let user = Answers::new([Ok("yes")]);
+    let ran = kernel.answered("Read @.env", user.clone()).await.succeeded();
+    let prompt = user.1.lock().unwrap()[0].prompt.clone();
+    assert!(prompt.contains("/.env to openai/chat-model."), "{prompt}");
+    assert!(ran.remarks().contains("Attached to openai/chat-model: @.env"), "{}", ran.remarks());
+    assert!(sent(&server).contains("TOPSECRET"));
+    kernel.run("And now?").await.succeeded();
+    assert!(sent(&server).contains("TOPSECRET"), "the yes was for this model");
 }
 
 #[tokio::test]

@@ -25,12 +25,6 @@ fn named(event: &str, data: &Value) -> Step {
     send(format!("event: {event}\ndata: {data}\n\n"))
 }
 
-fn models(names: &[&str]) -> Vec<Step> {
-    let data: Vec<Value> =
-        names.iter().map(|id| json!({"id": id, "object": "model", "created": 1, "owned_by": "x"})).collect();
-    json("200 OK", "", &json!({"object": "list", "data": data}))
-}
-
 #[tokio::test]
 async fn anthropic_is_spoken_to_in_its_own_way() {
     let script = vec![

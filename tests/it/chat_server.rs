@@ -204,6 +204,13 @@ pub(crate) fn done() -> Step {
     send("data: [DONE]\n\n")
 }
 
+/// A list of models with these names.
+pub(crate) fn models(names: &[&str]) -> Vec<Step> {
+    let one = |id: &&str| serde_json::json!({"id": id, "object": "model", "created": 1, "owned_by": "x"});
+    let data: Vec<Value> = names.iter().map(one).collect();
+    json("200 OK", "", &serde_json::json!({"object": "list", "data": data}))
+}
+
 /// A whole good answer.
 pub(crate) fn answer(words: &[&str]) -> Vec<Step> {
     let mut steps = vec![streaming()];

@@ -118,7 +118,7 @@ impl BareRouter {
         let [port] = wire_client::free_ports();
         let address = format!("tcp://127.0.0.1:{port}");
         let (bound, ready) = std::sync::mpsc::channel();
-        let (receives, received) = std::sync::mpsc::channel();
+        let (tell, received) = std::sync::mpsc::channel();
         let (answer, mut answers) = tokio::sync::mpsc::unbounded_channel();
         let at = address.clone();
         std::thread::spawn(move || {
@@ -128,7 +128,7 @@ impl BareRouter {
                 socket.bind(&at).await.expect("a free port");
                 bound.send(()).expect("the test waits");
                 let message = socket.recv().await.expect("a message");
-                receives.send(()).expect("the test waits");
+                tell.send(()).expect("the test waits");
                 // Ends with the test: its sender is dropped then.
                 while answers.recv().await.is_some() {
                     socket.send(message.clone()).await.expect("a peer");

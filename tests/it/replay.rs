@@ -317,7 +317,7 @@ async fn prune_takes_out_what_no_cell_uses_and_list_shows_it() {
     assert_eq!(std::fs::read(sidecar(folder.path())).expect("a recording"), before);
 
     std::fs::write(folder.path().join("book.ipynb"), book(&["keep me", "print(1)"])).expect("written");
-    let (fine, said) = cellblock(folder.path(), &["replay", "--list"]);
+    let (fine, said) = cellblock(folder.path(), &["replay"]);
     assert!(
         fine && said.contains("unused  openai/m  drop me") && said.contains("used    openai/m  keep me"),
         "{said}"

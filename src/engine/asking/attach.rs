@@ -168,6 +168,7 @@ impl Engine {
         around: Surroundings<'_>,
     ) -> Result<Vec<Attached>, Failure> {
         let failed = |text: String| Failure::new("AttachError", text);
+        self.settled(&self.asking.options(), around).await;
         let to = self.recipient(&self.asking.options());
         let mut collected = Collected::with(self.asking.attached(), to);
         for name in names {
@@ -286,6 +287,14 @@ impl Engine {
     async fn near(&self, name: &str, around: Surroundings<'_>) -> Result<Option<String>, Failure> {
         let (places, written) = (self.places(), name.to_owned());
         blocking(around, move || places.near(&written)).await
+    }
+
+    /// Knows afterwards which model is meant, so that a question can name it.
+    pub(super) async fn settled(&self, options: &Options, around: Surroundings<'_>) {
+        tokio::select! {
+            () = self.chat.settle_model(options) => {}
+            () = around.cancel.cancelled() => {}
+        }
     }
 
     /// Whom a question asked with these options goes to: in words, and as the dialogue knows it.

@@ -152,6 +152,7 @@ impl Engine {
         options: Options,
         around: Surroundings<'_>,
     ) -> Result<Question, Failure> {
+        self.settled(&options, around).await;
         let mut collected = Collected::with(self.asking.attached(), self.recipient(&options));
         self.still_agreed(&mut collected, around).await?;
         for part in &cell.parts {
