@@ -30,6 +30,17 @@ pub(super) struct Subject<'a> {
     pub(super) processes: String,
 }
 
+impl Subject<'_> {
+    /// The language, and the container unless it has the same name.
+    fn what(&self) -> String {
+        if self.language == self.container {
+            self.language.to_owned()
+        } else {
+            format!("{} in {}", self.language, self.container)
+        }
+    }
+}
+
 /// Drives a run to its end, and says meanwhile how it goes.
 pub(super) async fn watched(
     engine: &Engine,
@@ -64,12 +75,8 @@ pub(super) async fn watched(
                     } else {
                         "running"
                     };
-                    let text = format!(
-                        "{} in {} · {does} · {} s",
-                        subject.language,
-                        subject.container,
-                        begun.elapsed().as_secs()
-                    );
+                    let text =
+                        format!("{} · {does} · {} s", subject.what(), begun.elapsed().as_secs());
                     permit.send(Event::Notice(Notice::ticking(&id, text)));
                 }
             }
@@ -98,10 +105,8 @@ async fn explain(subject: &Subject<'_>, end: &RunEnd, around: Surroundings<'_>) 
 
 /// How a block ended, in a line.
 fn ended(subject: &Subject<'_>, end: &RunEnd, wanted: Status) -> String {
-    let mut parts = vec![
-        format!("{} in {}", subject.language, subject.container),
-        format!("{} s", trimmed((end.duration.as_secs_f64() * 10.0).round() / 10.0)),
-    ];
+    let mut parts =
+        vec![subject.what(), format!("{} s", trimmed((end.duration.as_secs_f64() * 10.0).round() / 10.0))];
     parts.extend(end.peak_memory.map(|peak| format!("peak {}", size(peak))));
     parts.extend(end.exit_code.map(|code| format!("exit {code}")));
     let cause = end.failure.as_ref().map(|failure| diagnose::cause(failure, subject.limits, subject.timeout));
@@ -148,6 +153,9 @@ mod tests {
         };
         assert_eq!(ended(&subject, &end, Status::Normal), "sh in python · 12.3 s · peak 210 MB · exit 0");
         assert!(ended(&subject, &end, Status::Verbose).ends_with("exit 0 · wrote 2 kB · image 0123456789ab"));
+        let python = Subject { language: "python", processes: String::new(), ..subject };
+        assert_eq!(ended(&python, &end, Status::Normal), "python · 12.3 s · peak 210 MB · exit 0");
+        let subject = Subject { language: "sh", ..python };
         (end.exit_code, end.peak_memory) = (None, None);
         for (name, cause) in [
             ("OutOfMemory", "out of memory at 1.0 GB"),
