@@ -330,6 +330,15 @@ pub(super) fn tell(python: &watch::Sender<Option<PythonInfo>>, version: String, 
     }
 }
 
+/// Whether [`show`] has something to show of it by itself.
+pub(super) fn shows(frame: &Frame) -> bool {
+    match frame {
+        Frame::Stdout(bytes) | Frame::Stderr(bytes) => !bytes.is_empty(),
+        Frame::Display(_) | Frame::Result(_) | Frame::Error(_) | Frame::Unreadable(_) => true,
+        _ => false,
+    }
+}
+
 /// Puts what a frame shows before the surface.
 pub(super) fn show(outlet: &mut Outlet, frame: Frame, size: usize) {
     match frame {

@@ -71,7 +71,9 @@ impl Session {
     }
 
     pub(super) fn keep(&mut self, incoming: Incoming) {
-        if self.between_size + incoming.size <= BETWEEN {
+        // Ends of processes, late answers and the like are no output, and neither is clearing what shows nothing.
+        let clears = matches!(incoming.frame, Frame::Clear { .. }) && !self.between.is_empty();
+        if (clears || drive::shows(&incoming.frame)) && self.between_size + incoming.size <= BETWEEN {
             self.between_size += incoming.size;
             self.between.push(incoming);
         }
@@ -177,5 +179,35 @@ async fn restarted(live: &mut Option<Live>) -> bool {
             Some(Ok(_)) => {}
             Some(Err(_)) | None => return false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::sandbox::runner::frame::Exit;
+
+    #[test]
+    fn only_what_shows_something_is_kept_for_the_next_cell() {
+        let exit = Exit { code: Some(0), signal: None, stage: "run".into(), oom: false, memory: None };
+        let nothing = [
+            // The ends of the programs that pack a checkpoint.
+            Frame::Exit(exit),
+            Frame::PipeErr(Bytes::from_static(b"words")),
+            Frame::PipeOut(Bytes::new()),
+            Frame::Taken(0),
+            // Answers that nobody waits for any more.
+            Frame::Reply(Value::Null),
+            Frame::Fault("late".into()),
+            Frame::Stdout(Bytes::new()),
+            Frame::Clear { wait: false },
+        ];
+        for frame in nothing {
+            assert!(!drive::shows(&frame), "{frame:?}");
+        }
+        assert!(drive::shows(&Frame::Stderr(Bytes::from_static(b"late\n"))));
+        assert!(drive::shows(&Frame::Unreadable("a display".into())));
     }
 }
