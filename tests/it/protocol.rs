@@ -58,6 +58,19 @@ fn kernel_info_is_the_same_on_shell_and_control_and_promises_only_what_works() {
 }
 
 #[test]
+fn a_request_whose_metadata_is_no_object_is_answered_like_any_other() {
+    let kernel = Kernel::start();
+    let mut client = kernel.client();
+    for metadata in [json!("text"), json!(null), json!(["a", 1])] {
+        let request = execute(&mut client, "print a", &json!({}), &metadata);
+        let (messages, reply) = finish(&mut client, &request);
+        assert_eq!(kinds(&messages), ["execute_input", "stream"], "{metadata}");
+        assert_eq!(reply.content["status"], "ok", "{metadata}");
+    }
+    kernel.shut_down(client);
+}
+
+#[test]
 fn every_subscriber_gets_its_welcome() {
     let kernel = Kernel::start();
     let first = kernel.client();
