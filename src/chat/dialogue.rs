@@ -80,6 +80,17 @@ impl Chat {
         self.inner.state().conversation.begin(cell, source)
     }
 
+    /// An execution of which nothing is kept begins (what a front end runs behind the user's back): what is recorded or asked
+    /// with the returned place is forgotten with [`Chat::pass`], and is never written down.
+    pub fn begin_passing(&self) -> Place {
+        self.inner.state().conversation.begin_passing()
+    }
+
+    /// Such an execution is over; of others nothing is forgotten.
+    pub fn pass(&self, place: &Place) {
+        self.inner.state().conversation.pass(place);
+    }
+
     /// A block of code ran: the model will be told with the next question.
     pub fn record_run(&self, place: &Place, ran: Ran) {
         self.hide_secrets();
@@ -285,7 +296,7 @@ impl Chat {
     }
 
     /// Keys that are known by now are not written down.
-    fn hide_secrets(&self) {
+    pub(super) fn hide_secrets(&self) {
         if let Some(store) = &self.store {
             store.hide(self.inner.secrets());
         }

@@ -15,7 +15,7 @@
 //! | `shown`, `think`, `written`, `forming` | a reply on the page; inline reasoning; calls written as text; calls while they form |
 //! | `turn` | what a question and its answer are made of |
 //! | `conversation`, `prompt` | the dialogue by cells; what the model is told about itself |
-//! | `dialogue`, `store` | recording, showing and changing it; dialogues and history on disk |
+//! | `dialogue`, `running`, `store` | recording, showing and changing it; code that still runs; dialogues and history on disk |
 //! | `small` | how the small local model is asked to work |
 //! | `listing`, `find` | which models there are, and which one is meant |
 //! | `local` | the small model on this machine, one server per user |
@@ -48,6 +48,7 @@ mod provider;
 mod refusal;
 pub mod replay;
 mod retry;
+mod running;
 mod shown;
 mod small;
 mod store;
@@ -67,6 +68,7 @@ pub use dialogue::{Context, ContextTurn, Mark, Resumption};
 pub use environment::ProviderEnvironment;
 pub use error::ChatError;
 pub use listing::{ListedModel, Listing};
+pub use running::Running;
 pub use store::{Access as HistoryAccess, HistoryEntry, HistoryQuery, Keeping, glob};
 pub use turn::{Attachment, CodeArguments, Content, Image, Options, Prompt, Tool, ToolCall, ToolResult};
 pub use written::Told;

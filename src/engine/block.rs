@@ -18,7 +18,7 @@ use crate::chat::Image;
 use crate::config::{Flavor, Status};
 use crate::event::{Event, Failure, Notice};
 use crate::sandbox::policy::Approved;
-use crate::sandbox::{By, Entry, Picture, Run, RunEnd, Texts};
+use crate::sandbox::{By, Entry, Picture, Run, RunEnd, Texts, Watch};
 
 /// A block with what its fence asks for.
 pub(super) struct Task<'a> {
@@ -34,6 +34,8 @@ pub(super) struct Given {
     pub(super) expressions: Map<String, Value>,
     /// Bytes that the cell has shown so far.
     pub(super) shown: u64,
+    /// Who looks at its output while it runs.
+    pub(super) watch: Option<Watch>,
 }
 
 impl Task<'_> {
@@ -101,6 +103,7 @@ impl Engine {
             store_history: request.store_history,
             user_expressions: given.expressions,
             shown: given.shown,
+            watch: given.watch,
             texts: if task.block.language == "python" { self.asking.texts() } else { Texts::default() },
             ..task.run()
         };

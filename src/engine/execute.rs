@@ -22,7 +22,7 @@ use crate::cell::{self, Block, Dialect, Vocabulary};
 use crate::chat::{Chat, Place, Ran};
 use crate::config::{AgentSettings, Flavor, Install, Status};
 use crate::event::{Ask, Bundle, Event, EventSender, Failure, Notice};
-use crate::sandbox::{ExecutionLog, Sandbox};
+use crate::sandbox::{ExecutionLog, Sandbox, Watch};
 
 /// The kernel's engine: one sandbox, one conversation.
 pub struct Engine {
@@ -212,7 +212,12 @@ impl Engine {
         if let Some(text) = intended.notice().filter(|_| !request.silent) {
             send(around.events, Event::Notice(Notice::info(text))).await;
         }
-        let place = self.chat.begin(request.cell_id.as_deref(), &request.code);
+        // What a front end runs behind the user's back is no turn of the dialogue.
+        let place = if request.silent {
+            self.chat.begin_passing()
+        } else {
+            self.chat.begin(request.cell_id.as_deref(), &request.code)
+        };
         self.run_blocks(request, &tasks, &place, around, &mut outcome).await;
         let interrupted = outcome.failure.is_some() && around.cancel.is_cancelled();
         let explain =
@@ -234,6 +239,7 @@ impl Engine {
                 send(around.events, Event::Notice(Notice::warning(text))).await;
             }
         }
+        self.chat.pass(&place);
         outcome
     }
 
@@ -252,8 +258,11 @@ impl Engine {
         for (index, task) in tasks.iter().enumerate() {
             let expressions =
                 if expressions_of == Some(index) { request.user_expressions.clone() } else { Map::new() };
-            let given = Given { expressions, shown };
-            let Some(end) = self.run_block(request, task, given, around, outcome).await else { return };
+            let watch = Watch::default();
+            let given = Given { expressions, shown, watch: Some(watch.clone()) };
+            let run = self.run_block(request, task, given, around, outcome);
+            let code = (task.block.language.as_str(), task.block.source.as_str());
+            let Some(end) = self.kept(place, code, &watch, run).await else { return };
             shown = end.shown;
             let failed = end.failure.is_some();
             if !request.silent {
@@ -272,7 +281,7 @@ impl Engine {
                 &Block { language: "python".into(), source: String::new(), line: 1, attributes: Vec::new() };
             let quiet = Execute { silent: true, store_history: false, ..request.clone() };
             let task = Task { block, wishes: Wishes::default(), preferred: Vec::new() };
-            let given = Given { expressions: request.user_expressions.clone(), shown };
+            let given = Given { expressions: request.user_expressions.clone(), shown, watch: None };
             self.run_block(&quiet, &task, given, around, outcome).await;
         }
     }

@@ -8,6 +8,7 @@
 //! | `execute` | [`Engine`]: one cell from its text to its outcome |
 //! | `block` | one block: what it asks for, whether it may run, what is said of it |
 //! | `asking` | from a cell to a question for the model |
+//! | `lasting` | blocks that last: written down while they run |
 //! | `agent` | one turn of the dialogue: replies, calls of tools, what came of them |
 //! | `spending` | budgets, and the line under a turn that says what it cost |
 //! | `confirm` | questions to the user before something happens |
@@ -29,6 +30,7 @@ mod execute;
 mod fence;
 mod intent;
 mod language;
+mod lasting;
 mod magics;
 mod spending;
 mod status;

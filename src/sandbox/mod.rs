@@ -22,6 +22,7 @@
 //! | `spill` | the file for what is not shown |
 //! | `pictures` | pictures that a run has shown, so that none is shown twice |
 //! | `transcript` | what the model may be told of it |
+//! | `watch` | what it has shown so far |
 //! | `language` | the table of languages |
 //! | `policy` | what may run: [`policy::Approved`] |
 //! | `files` | single files of the workspace, as a model's tools see them |
@@ -60,6 +61,7 @@ mod survey;
 mod transcript;
 pub mod transfer;
 mod turns;
+mod watch;
 mod who;
 
 pub use execution_log::{Entry, ExecutionLog};
@@ -70,6 +72,7 @@ pub use session::Inventory;
 pub use survey::{Activity, Surveyed};
 pub use transcript::Picture;
 pub use turns::Turns;
+pub use watch::Watch;
 pub(crate) use who::By;
 pub mod docker;
 pub mod image;
@@ -144,6 +147,8 @@ pub struct Run {
     /// Whether a model wrote it. What it leaves behind in the session (a thread, a function of its own in the place of
     /// `input`) can ask questions in later runs, which are marked from then on.
     pub of_model: bool,
+    /// Who looks at its output while it runs.
+    pub watch: Option<Watch>,
 }
 
 impl Run {
@@ -167,6 +172,7 @@ impl Run {
             shown: 0,
             isolated: false,
             of_model: false,
+            watch: None,
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::event::{Bundle, DisplayId, Event, EventSender, Failure, Notice, Strea
 use super::pictures::Pictures;
 use super::spill::{Shelf, Spill};
 use super::transcript::{Picture, Transcript};
+use super::watch::Watch;
 
 /// The most text in one event.
 const CHUNK: usize = 256 << 10;
@@ -52,7 +53,7 @@ pub(crate) struct Outlet {
     held: Option<Failure>,
     /// The last error that was shown where it came.
     told: Option<Failure>,
-    transcript: Transcript,
+    transcript: Watch,
     /// The pictures that were shown.
     pub(super) pictures: Pictures,
 }
@@ -77,9 +78,19 @@ impl Outlet {
             stopping: false,
             held: None,
             told: None,
-            transcript: Transcript::default(),
+            transcript: Watch::default(),
             pictures: Pictures::default(),
         }
+    }
+
+    /// Somebody looks at what the run shows.
+    pub(crate) fn watched(&mut self, watch: Watch) {
+        self.transcript = watch;
+    }
+
+    /// The run's code is about to run.
+    pub(crate) fn begin(&self) {
+        self.transcript.begin();
     }
 
     /// Where spilled text may go: known only once the container is.
@@ -104,7 +115,7 @@ impl Outlet {
             return;
         }
         self.release();
-        self.transcript.text(stream, &text);
+        self.transcript.record(|all| all.text(stream, &text));
         if self.cut {
             return self.spill(text.into_bytes());
         }
@@ -190,7 +201,7 @@ impl Outlet {
         }
         self.shown += cost;
         if let Event::Result { bundle } | Event::Display { bundle, .. } = &event {
-            self.transcript.result(bundle);
+            self.transcript.record(|all| all.result(bundle));
             self.pictures.showed(bundle);
         } else if let Event::Clear { .. } = &event {
             // What is cleared is not there to be seen.
@@ -225,7 +236,7 @@ impl Outlet {
     fn release(&mut self) {
         if let Some(failure) = self.held.take() {
             let size: usize = failure.traceback.iter().map(String::len).sum();
-            self.transcript.error(&failure);
+            self.transcript.record(|all| all.error(&failure));
             self.shown += size as u64 + OVERHEAD;
             if self.shown > self.cap {
                 self.left_out += 1;
@@ -314,15 +325,15 @@ impl Outlet {
             )));
         }
         if let Some(failure) = failure.filter(|failure| self.told.as_ref() != Some(*failure)) {
-            self.transcript.error(failure);
+            self.transcript.record(|all| all.error(failure));
             self.pending.push_back(Event::Error(failure.clone()));
         }
-        std::mem::take(&mut self.transcript).finish()
+        self.transcript.finish()
     }
 
     /// Pictures that it showed, for models that see.
     pub(crate) fn take_pictures(&mut self) -> Vec<Picture> {
-        self.transcript.take_pictures()
+        self.transcript.record(Transcript::take_pictures)
     }
 
     /// Closes the file, and says what it could not take.

@@ -11,7 +11,7 @@ const TAIL: usize = 6 << 10;
 const RESULTS: usize = 8 << 10;
 
 /// The beginning and the end of a text.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Ends {
     head: String,
     tail: String,
@@ -107,6 +107,12 @@ impl Transcript {
         } else {
             append(&mut self.errors, &plain(&failure.traceback.join("\n")));
         }
+    }
+
+    /// The same text as at the end, of what there is by now.
+    pub(crate) fn so_far(&self) -> String {
+        let (results, errors) = (self.results.clone(), self.errors.clone());
+        Transcript { streams: self.streams.clone(), results, errors, pictures: Vec::new() }.finish()
     }
 
     /// One text, in sections.

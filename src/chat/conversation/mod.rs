@@ -25,7 +25,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::store::{Member, Standing, Store, Write};
+use super::store::{Member, Output, Running, Standing, Store, Write};
 use super::turn::{Prompt, ToolResult};
 
 pub(crate) use branches::Resumed;
@@ -117,7 +117,22 @@ impl Conversation {
     /// A new execution of a cell. The cell's old turn stays until there is something in its stead.
     pub(crate) fn begin(&mut self, cell: Option<&str>, source: &str) -> Place {
         self.executions += 1;
-        Place { execution: self.executions, cell: cell.map(str::to_owned), source: source.to_owned() }
+        Place {
+            execution: self.executions,
+            cell: cell.map(str::to_owned),
+            source: source.to_owned(),
+            passing: false,
+        }
+    }
+
+    /// A new execution that is nobody's cell: what is said in it is known until [`Conversation::pass`] and kept nowhere.
+    pub(crate) fn begin_passing(&mut self) -> Place {
+        Place { passing: true, ..self.begin(None, "") }
+    }
+
+    /// An execution of which nothing is kept is over.
+    pub(crate) fn pass(&mut self, place: &Place) {
+        self.entries.retain(|entry| !place.passing || entry.execution != place.execution);
     }
 
     /// The index of the turn at this place, which takes that of the cell's earlier turn, or a new one at the end.
@@ -133,6 +148,9 @@ impl Conversation {
         } else {
             let rank = self.entries.last().map_or(0, |last| last.rank + 1);
             self.entries.push(Entry::new(place, id, rank));
+            if place.passing {
+                return self.entries.len() - 1;
+            }
             self.undo(Undo { turn: id, replaced: None });
             self.entries.len() - 1
         };
@@ -180,6 +198,9 @@ impl Conversation {
             self.changed(at);
         }
         let entry = &self.entries[at];
+        if place.passing {
+            return;
+        }
         self.write(|| Write::Step {
             turn: entry.id,
             number,
@@ -191,8 +212,36 @@ impl Conversation {
         self.let_go();
     }
 
+    /// What was written while it came is about to be written whole.
+    fn settle(&self) {
+        if let Some(store) = &self.store {
+            store.settle();
+        }
+    }
+
+    /// Code runs in this execution, which `step` describes: what of it is written before its end.
+    pub(crate) fn running(
+        &mut self,
+        place: &Place,
+        output: Output,
+        step: Box<dyn Fn(&str) -> Step + Send>,
+    ) -> Option<Running> {
+        if place.passing || self.store.is_none() {
+            return None;
+        }
+        let at = self.turn(place);
+        let entry = &self.entries[at];
+        let body = entry.body.as_ref()?;
+        let slot = Slot { turn: entry.id, step: body.steps.len(), size: body.size() };
+        let mut then = Body::clone(body);
+        then.steps.push(step(""));
+        let (label, replied) = (then.label(), then.replied());
+        Some(Running { slot, label, replied, output, step, written: None })
+    }
+
     /// Code ran in this execution.
     pub(crate) fn ran(&mut self, place: &Place, ran: Ran) {
+        self.settle();
         self.push(place, Step::Ran(ran));
     }
 
@@ -209,16 +258,14 @@ impl Conversation {
         }
         let at = self.turn(place);
         let entry = &self.entries[at];
-        let body = entry.body.as_ref()?;
+        let body = entry.body.as_ref().filter(|_| !place.passing)?;
         Some(Slot { turn: entry.id, step: body.steps.len(), size: body.size() })
     }
 
     /// The model answered in this execution.
     pub(crate) fn answered(&mut self, place: &Place, prompt: &Prompt, said: Said) {
         self.asked(place, prompt);
-        if let Some(store) = &self.store {
-            store.settle();
-        }
+        self.settle();
         self.push(place, Step::Said(said));
     }
 
@@ -228,15 +275,14 @@ impl Conversation {
         let now = self.entries.iter().find(|entry| entry.execution == place.execution);
         let last = now.and_then(|entry| entry.body.as_ref()).and_then(|body| body.steps.last());
         if matches!(last, Some(Step::Results(_))) {
-            if let Some(store) = &self.store {
-                store.settle();
-            }
+            self.settle();
             self.push(place, Step::Said(Said { text: String::new(), calls: Vec::new(), end, within: None }));
         }
     }
 
     /// What came of the last reply's calls.
     pub(crate) fn results(&mut self, place: &Place, results: Vec<ToolResult>) {
+        self.settle();
         self.push(place, Step::Results(results));
     }
 

@@ -351,7 +351,12 @@ fn ten_thousand_turns_are_opened_without_reading_their_texts() {
     let mut identities = Identities::default();
     let mut entries = Vec::new();
     for (rank, n) in (0..).zip(0..TURNS) {
-        let place = Place { execution: 1, cell: Some(format!("cell-{n}")), source: format!("question {n}") };
+        let place = Place {
+            execution: 1,
+            cell: Some(format!("cell-{n}")),
+            source: format!("question {n}"),
+            passing: false,
+        };
         let mut entry = Entry::new(&place, identities.next(), rank);
         let said = Said { text: "an answer ".repeat(50), calls: Vec::new(), end: End::Whole, within: None };
         let steps = vec![Step::Asked(Prompt::text(place.source.clone())), Step::Said(said)];

@@ -24,6 +24,8 @@ pub struct Place {
     pub(super) execution: u64,
     pub(super) cell: Option<String>,
     pub(super) source: String,
+    /// Whether nothing of it is kept.
+    pub(super) passing: bool,
 }
 
 impl Place {
@@ -34,7 +36,7 @@ impl Place {
 
     /// A place that is only looked from: nothing is ever recorded there.
     pub(crate) fn looking(cell: Option<&str>) -> Self {
-        Place { execution: u64::MAX, cell: cell.map(str::to_owned), source: String::new() }
+        Place { execution: u64::MAX, cell: cell.map(str::to_owned), source: String::new(), passing: true }
     }
 }
 
@@ -119,7 +121,7 @@ impl Said {
 
 impl Step {
     /// As it is remembered: nothing in it is unbounded.
-    pub(super) fn bounded(self) -> Self {
+    pub(crate) fn bounded(self) -> Self {
         match self {
             Step::Ran(mut ran) => {
                 ran.source = shorten(&ran.source, SOURCE);

@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | `schema` | the file: made, recognised, brought up to date |
 //! | `write`, `writer` | what can be written down, and the thread that does it |
+//! | `running` | what is written of code that still runs |
 //! | `prune` | what is let go of, so that the file does not grow for ever |
 //! | `read` | turns, branches and history, read back |
 //! | `history` | what `history_request` asks for |
@@ -14,6 +15,7 @@
 mod history;
 mod prune;
 mod read;
+mod running;
 mod schema;
 mod write;
 mod writer;
@@ -29,6 +31,7 @@ use super::conversation::{End, Said, Slot, Step};
 use crate::config::Secret;
 
 pub use history::{Access, Entry as HistoryEntry, Query as HistoryQuery, glob};
+pub(crate) use running::{Output, Running};
 pub(crate) use write::{Member, Write};
 
 /// The most that may wait to be written, in bytes; beyond it the disk is given up.
@@ -70,9 +73,18 @@ pub(crate) enum Standing {
     Off,
 }
 
+/// A step of a turn that is not whole yet.
+#[derive(Debug)]
+enum Draft {
+    /// A reply that is still coming.
+    Reply(Coming),
+    /// Code that still runs.
+    Run(Running),
+}
+
 /// A reply that is still coming.
 #[derive(Debug)]
-struct Draft {
+struct Coming {
     slot: Slot,
     text: String,
     /// How much of it is written.
@@ -207,15 +219,25 @@ impl Store {
         lock(&self.shared.draft).take();
     }
 
+    /// Code runs: what is to be known of it is written now and looked at each second from here on.
+    pub(crate) fn running(&self, running: Running) -> Partial {
+        *lock(&self.shared.draft) = Some(Draft::Run(running));
+        if self.standing() != Standing::Off {
+            self.write(Write::Draft);
+        }
+        Partial { shared: Arc::clone(&self.shared), queue: None }
+    }
+
     /// A reply begins to come.
     pub(crate) fn draft(&self, slot: Slot) -> Partial {
-        *lock(&self.shared.draft) = Some(Draft { slot, text: String::new(), written: 0, announced: 0 });
+        let coming = Coming { slot, text: String::new(), written: 0, announced: 0 };
+        *lock(&self.shared.draft) = Some(Draft::Reply(coming));
         let queue = (self.standing() != Standing::Off).then(|| self.queue().clone());
         Partial { shared: Arc::clone(&self.shared), queue }
     }
 }
 
-/// A reply that is written down while it comes, never later than a moment after it was shown.
+/// A reply, or what code shows, that is written down while it comes, never later than a moment after it was shown.
 #[derive(Debug)]
 pub(crate) struct Partial {
     shared: Arc<Shared>,
@@ -227,7 +249,7 @@ impl Partial {
     pub(crate) fn grew(&self, delta: &str) {
         let Some(queue) = &self.queue else { return };
         let mut draft = lock(&self.shared.draft);
-        let Some(draft) = draft.as_mut() else { return };
+        let Some(Draft::Reply(draft)) = draft.as_mut() else { return };
         let first = draft.text.is_empty();
         draft.text.push_str(delta);
         // The writer looks each second once it knows that there is something.
@@ -248,6 +270,23 @@ impl Drop for Partial {
 
 impl Draft {
     /// What is to be written of it; `None`: nothing new.
+    fn news(&mut self) -> Option<Write> {
+        match self {
+            Draft::Reply(coming) => coming.news(),
+            Draft::Run(running) => running.news(),
+        }
+    }
+
+    /// Nothing of it is written after all.
+    fn unwritten(&mut self) {
+        match self {
+            Draft::Reply(coming) => coming.written = 0,
+            Draft::Run(running) => running.unwritten(),
+        }
+    }
+}
+
+impl Coming {
     fn news(&mut self) -> Option<Write> {
         if self.written == self.text.len() || self.text.trim().is_empty() {
             return None;

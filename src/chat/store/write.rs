@@ -65,12 +65,13 @@ impl Write {
         }
     }
 
-    /// Whether it is the whole of the reply that a draft has the beginning of.
+    /// Whether it is the whole of the step that a draft has the beginning of.
     pub(super) fn replaces(&self, draft: &Write) -> bool {
         match (self, draft) {
-            (Write::Step { turn, number, .. }, Write::Partial { turn: of, number: at, .. }) => {
-                (turn, number) == (of, at)
-            }
+            (
+                Write::Step { turn, number, .. },
+                Write::Partial { turn: of, number: at, .. } | Write::Step { turn: of, number: at, .. },
+            ) => (turn, number) == (of, at),
             _ => false,
         }
     }

@@ -11,7 +11,7 @@ use super::prune::prune;
 use super::schema::{self, Problem};
 use super::{Shared, Write, lock};
 
-/// How often a reply that is coming is written, and a disk that refused is tried again.
+/// How often what is coming is written, and a disk that refused is tried again.
 const PULSE: Duration = Duration::from_secs(1);
 /// The most that goes into one transaction.
 const BATCH: usize = 256;
@@ -52,7 +52,7 @@ impl Writer<'_> {
             && let Err(problem) = self.attempt()
         {
             if let Some(draft) = lock(&self.shared.draft).as_mut() {
-                draft.written = 0;
+                draft.unwritten();
             }
             self.failed(&problem);
         }
@@ -99,6 +99,9 @@ impl Writer<'_> {
         }
         let Some(connection) = &mut self.connection else { return Ok(()) };
         let draft = lock(&self.shared.draft).as_mut().and_then(super::Draft::news);
+        if draft.is_none() && self.waiting.is_empty() {
+            return Ok(());
+        }
         let secrets = lock(&self.shared.secrets).clone();
         let clean = |text: &str| {
             let mut text = text.to_owned();
@@ -152,7 +155,7 @@ mod tests {
 
     use super::*;
     use crate::chat::conversation::{End, Said, Slot, Step};
-    use crate::chat::store::Draft;
+    use crate::chat::store::{Coming, Draft};
     use crate::chat::turn::Prompt;
 
     fn shared(folder: &std::path::Path) -> Shared {
@@ -196,12 +199,15 @@ mod tests {
         queue.send(Write::Turn { id: 7, cell: None, source: "?".into(), print: 0, made: 0 }).unwrap();
         queue.send(step(0, Step::Asked(Prompt::text("?")), false)).unwrap();
         let slot = Slot { turn: 7, step: 1, size: 1 };
-        *lock(&shared.draft) = Some(Draft { slot, text: "as far as".into(), written: 0, announced: 0 });
+        let coming = Coming { slot, text: "as far as".into(), written: 0, announced: 0 };
+        *lock(&shared.draft) = Some(Draft::Reply(coming));
         writer.work();
         let (replied, body) = written(&shared);
         assert!(replied && body.contains("as far as") && body.contains("lost"), "{body}");
         // The whole of it is not overwritten by a draft that was looked at just before.
-        lock(&shared.draft).as_mut().unwrap().text.push_str(" here");
+        if let Some(Draft::Reply(coming)) = &mut *lock(&shared.draft) {
+            coming.text.push_str(" here");
+        }
         let said =
             Said { text: "as far as here, whole".into(), calls: Vec::new(), end: End::Whole, within: None };
         queue.send(step(1, Step::Said(said), true)).unwrap();

@@ -29,6 +29,7 @@ mod tools;
 mod witness;
 
 pub(super) use mode::{Memory, Mode};
+pub(super) use results::DATA;
 
 use serde_json::{Value, json};
 
@@ -57,6 +58,9 @@ struct Agent<'a> {
     tools: Vec<Tool>,
     /// Bytes that the turn's runs have shown: the cap on output is for all of them together.
     shown: u64,
+    /// What came of the reply's calls so far, and which is carried out now.
+    results: Vec<ToolResult>,
+    call: ToolResult,
     /// Whether the reply shows one call, and nothing else that could be taken for its code.
     alone: bool,
     patience: Patience,
@@ -94,6 +98,8 @@ impl Engine {
             mode,
             tools,
             shown: 0,
+            results: Vec::new(),
+            call: ToolResult::default(),
             alone: false,
             patience: Patience::default(),
             cost: TurnCost::default(),
@@ -181,9 +187,9 @@ impl Agent<'_> {
     /// Carries out the calls of one reply, in order, and records what came of them; `Some` when that ends the turn.
     async fn carry_out(&mut self, calls: &[ToolCall], most: u64, outcome: &mut Outcome) -> Option<End> {
         let last = self.replies >= most;
-        let mut results = Vec::with_capacity(calls.len());
         let (mut end, mut faults, mut carried) = (None, 0, 0);
         for (index, call) in calls.iter().enumerate() {
+            self.call = ToolResult { id: call.id.clone(), name: call.name.clone(), ..ToolResult::default() };
             let told = if let Some(why) = Self::not_now(index, last, end.is_some()) {
                 Performed::failed(why)
             } else {
@@ -207,11 +213,11 @@ impl Agent<'_> {
             };
             let Performed { text, failed, agreed, images, .. } = told;
             let agreed = agreed.then(|| self.whom.clone());
-            let (id, name) = (call.id.clone(), call.name.clone());
-            results.push(ToolResult { id, name, text, failed, agreed, images });
+            let of = std::mem::take(&mut self.call);
+            self.results.push(ToolResult { text, failed, agreed, images, ..of });
         }
         self.patience.reply_over();
-        self.engine.chat.record_results(self.place, results);
+        self.engine.chat.record_results(self.place, std::mem::take(&mut self.results));
         if end.is_some() {
             return end;
         }

@@ -8,13 +8,13 @@ use super::mode::{Always, Mode};
 use super::tools::{self, Wanted};
 use super::witness::{self, Seen};
 use super::{Agent, results};
-use crate::chat::{Image, ToolCall};
+use crate::chat::{Image, ToolCall, ToolResult};
 use crate::engine::execute::{Surroundings, send};
 use crate::engine::{Outcome, block, confirm};
 use crate::event::ask::Marked;
 use crate::event::{Ask, Bundle, Event, Failure, Notice};
 use crate::sandbox::files::Desk;
-use crate::sandbox::{Run, RunEnd, policy};
+use crate::sandbox::{Run, RunEnd, Watch, policy};
 
 /// What came of a call.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -97,6 +97,7 @@ impl Agent<'_> {
             shown: self.shown,
             isolated: self.engine.habits.agent.isolated,
             of_model: true,
+            watch: Some(Watch::default()),
             ..Run::new(&language, code)
         };
         let refused = |failure: &Failure| Performed::fault(format!("Refused: {}", failure.evalue));
@@ -126,30 +127,35 @@ impl Agent<'_> {
                 Err(performed) => return performed,
             }
         }
-        let (end, seen) = self.run(approved, outcome).await;
+        let (end, seen) = self.run(approved, changed.as_deref(), outcome).await;
         self.shown = end.shown;
         self.told(&end, seen, changed.as_deref()).await
     }
 
     /// Runs what may run, and remembers what it shows.
-    async fn run(&self, approved: policy::Approved<Run>, outcome: &mut Outcome) -> (RunEnd, Seen) {
+    async fn run(
+        &self,
+        approved: policy::Approved<Run>,
+        changed: Option<&str>,
+        outcome: &mut Outcome,
+    ) -> (RunEnd, Seen) {
         // They say so, since they could look like one of ours.
         let ask: Arc<dyn Ask> =
             Arc::new(Marked { ask: Arc::clone(self.around.ask), mark: "[the model's code asks]" });
         let (engine, cancel) = (self.engine, self.around.cancel);
-        witness::watched(self.around, async |events| {
+        let watch = approved.watch.clone().unwrap_or_default();
+        let run = witness::watched(self.around, async |events| {
             let around = Surroundings { events: &events, ask: &ask, cancel, cell: None };
             engine.run_approved("model", approved, around, outcome).await
-        })
-        .await
+        });
+        // A changed code is told with what came of it.
+        let call = ToolResult { text: changed_to(changed), ..self.call.clone() };
+        self.engine.kept_call(self.place, (&self.results, &call), &watch, Box::pin(run)).await
     }
 
     /// What the model is told of a run.
     async fn told(&self, end: &RunEnd, seen: Seen, changed: Option<&str>) -> Performed {
-        let mut text = String::new();
-        if let Some(code) = changed {
-            let _ = write!(text, "The user changed the code before it ran. This ran instead:\n{code}\n\n");
-        }
+        let mut text = changed_to(changed);
         let interrupted = self.around.cancel.is_cancelled();
         text.push_str(match &end.failure {
             None => "It ran",
@@ -256,6 +262,13 @@ impl Agent<'_> {
     pub(super) fn limit(&self) -> usize {
         usize::try_from(self.engine.habits.agent.output).unwrap_or(usize::MAX)
     }
+}
+
+/// What the model is told when the user changed its code.
+fn changed_to(changed: Option<&str>) -> String {
+    changed.map_or_else(String::new, |code| {
+        format!("The user changed the code before it ran. This ran instead:\n{code}\n\n")
+    })
 }
 
 /// `1 image/png, 2 image/svg+xml`

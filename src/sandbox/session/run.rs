@@ -24,6 +24,9 @@ impl Session {
         let limits = &self.definition.limits;
         let cap = job.run.tighter.output.unwrap_or(limits.output);
         let mut outlet = Outlet::new(job.run.shown, cap, limits.spill, None);
+        if let Some(watch) = &job.run.watch {
+            outlet.watched(watch.clone());
+        }
         let mut end = RunEnd { container: self.definition.name.clone(), ..RunEnd::default() };
         // A container that ended while it waited must not fail the run: another one starts.
         while self.live.is_some()
@@ -82,6 +85,7 @@ impl Session {
         live.of_model |= job.run.of_model;
         let (order, payload) = order_of(job);
         let feed = job.run.stdin.as_deref().filter(|_| !session).map(Feed::text);
+        outlet.begin();
         if let Err(e) = live.order(order, number, &payload).await {
             tracing::debug!(error = %e, "the supervisor takes no orders");
         }

@@ -3,6 +3,7 @@
 mod damage;
 mod kernels;
 mod magics;
+mod running;
 
 use std::path::Path;
 
