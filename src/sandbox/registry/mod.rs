@@ -7,6 +7,7 @@
 //! | `yaml` | text to a tree in which every key knows its line; bounded |
 //! | `fields` | tables of the tree read key by key, mistakes gathered |
 //! | `written` | one container as it is written |
+//! | `image` | where its image comes from, and what is put into it |
 //! | `settings` | `settings:`, and its layers |
 //! | `paths` | where paths really lead, and which are never handed out |
 //! | `seal` | what trust is bound to |
@@ -16,6 +17,7 @@
 //! once, [`Registry::load`] decides with what was read.
 
 mod fields;
+mod image;
 mod layer;
 mod paths;
 mod seal;

@@ -2,42 +2,40 @@
 //!
 //! May import `event` and `config`. A program in the container packs or unpacks, so that any engine will do and
 //! memory file systems are reached; what it sends is hostile, whoever wrote the program. The host's side keeps to
-//! [`archive`]'s rules.
+//! [`archive`]'s rules. `local` is this machine's side, `pipes` what connects the two.
 
-use std::collections::VecDeque;
-use std::io::{self, Read, Write};
+mod local;
+mod pipes;
+
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::event::{DisplayId, Event, EventSender, Failure, Notice, terminal};
+use crate::event::{DisplayId, Event, EventSender, Failure, Notice};
 
 use super::Sandbox;
-use super::archive::{self, ArchiveError, Limits, Packing, Report, Rules, Spot};
+use super::archive::{self, ArchiveError, Limits, Packing, Rules};
 use super::definition::Definition;
 use super::docker::Engine;
 use super::output::size;
 use super::runner;
 use super::session::{Job, Piece, PipeJob};
+use local::{Target, measure, room, target};
+use pipes::{Sink, Source, Words};
 
 /// Files in one transfer.
 const MOST_FILES: u64 = 200_000;
-/// Bytes in one piece on its way.
-const PIECE: usize = 128 << 10;
 /// Pieces on their way.
 const DEPTH: usize = 8;
 /// How often progress is shown.
 const PACE: Duration = Duration::from_millis(250);
-/// What the program inside may say at most, in bytes.
-const WORDS: usize = 1 << 20;
-/// Our own folders beside a notebook.
-const OURS: [&str; 3] = ["workspace", "sessions", "outputs"];
 /// Cells of a bar.
 const BAR: u64 = 20;
 
@@ -263,74 +261,6 @@ fn fetch_order(from: &str) -> Value {
     json!({ "pack": [[from, null]], "most": MOST_FILES, "except": except })
 }
 
-/// Finds and measures what is to be sent.
-async fn measure(from: Vec<PathBuf>, within: Option<PathBuf>, guarded: bool) -> Result<Packing, Failure> {
-    let work = move || {
-        let mut packing = Packing::default();
-        packing.guarded = guarded;
-        for pattern in from {
-            let paths = expand(&pattern, within.as_deref());
-            if paths.is_empty() {
-                return Err(failed(format!("nothing on this machine is called {}", pattern.display())));
-            }
-            for path in paths {
-                let bad =
-                    |e: io::Error| failed(format!("{} can't be read: {}", path.display(), followed(&e)));
-                let spot = Spot::find(&path, within.as_deref()).map_err(bad)?;
-                packing.add(spot, MOST_FILES).map_err(bad)?;
-            }
-        }
-        Ok(packing)
-    };
-    tokio::task::spawn_blocking(work).await.map_err(|e| failed(e.to_string()))?
-}
-
-/// An error with what a refused link means.
-fn followed(e: &io::Error) -> String {
-    match e.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
-        Some(rustix::io::Errno::LOOP | rustix::io::Errno::NOTDIR) => {
-            "a part of the path is a link, which is not followed here; name what it leads to".to_owned()
-        }
-        _ => e.to_string(),
-    }
-}
-
-/// The paths that a pattern stands for; one that is there as it stands is taken so.
-fn expand(pattern: &Path, within: Option<&Path>) -> Vec<PathBuf> {
-    let based = within.map_or_else(|| pattern.to_owned(), |within| within.join(pattern));
-    if based.symlink_metadata().is_ok() {
-        return vec![pattern.to_owned()];
-    }
-    let mut found = vec![PathBuf::new()];
-    for part in based.components() {
-        let text = part.as_os_str().to_string_lossy();
-        if !text.contains(['*', '?', '[']) {
-            for path in &mut found {
-                path.push(part);
-            }
-            continue;
-        }
-        let mut next = Vec::new();
-        for folder in found {
-            let here = if folder.as_os_str().is_empty() { Path::new(".") } else { &folder };
-            for entry in std::fs::read_dir(here).into_iter().flatten().flatten() {
-                let name = entry.file_name();
-                let plain = name.to_string_lossy();
-                let hidden = plain.starts_with('.') && !text.starts_with('.');
-                if !hidden && archive::matches(&text, &plain) {
-                    next.push(folder.join(&name));
-                }
-            }
-        }
-        next.sort();
-        found = next;
-    }
-    // `*` in the notebook's directory does not mean the folders that containers see or have left there.
-    let ours = |path: &Path| within.is_some_and(|within| OURS.iter().any(|name| path == within.join(name)));
-    found.retain(|path| path.symlink_metadata().is_ok() && !ours(path));
-    found
-}
-
 /// Packs and sends; the program in the container unpacks.
 async fn send(
     packing: Packing,
@@ -346,7 +276,7 @@ async fn send(
             done += count;
             progress.send_replace(Progress { done, total: Some(total) });
         };
-        archive::pack(&packing, Sink { input, piece: Vec::with_capacity(PIECE) }, &mut moved)
+        archive::pack(&packing, Sink::new(input), &mut moved)
     });
     let mut words = Words::default();
     let listening = async {
@@ -371,26 +301,6 @@ async fn send(
     Ok(words.with(report))
 }
 
-/// Where a download goes.
-struct Target {
-    spot: Spot,
-    /// Whether it goes into that folder; else the spot's name is the new one.
-    into: bool,
-}
-
-/// Finds where a download goes.
-fn target(to: &Path, within: Option<&Path>) -> Result<Target, Failure> {
-    let bad = |e: io::Error| failed(format!("{} can't be written to: {}", to.display(), followed(&e)));
-    let spot = Spot::find(to, within).map_err(bad)?;
-    let slash = to.as_os_str().to_string_lossy().ends_with('/');
-    let there = spot.kind().map_err(bad)?;
-    if there == Some(rustix::fs::FileType::Symlink) {
-        let why = "is a link, which is not followed here; name what it leads to";
-        return Err(failed(format!("{} {why}", to.display())));
-    }
-    Ok(Target { spot, into: slash || there == Some(rustix::fs::FileType::Directory) })
-}
-
 /// Takes what the program in the container packs, and unpacks it.
 async fn fetch(
     target: Target,
@@ -406,7 +316,7 @@ async fn fetch(
         let (folder, rename) = if into { (spot.into_folder()?, None) } else { (spot.folder, spot.name) };
         let limits = Limits { entries: MOST_FILES, bytes: room(&folder) };
         let mut moved = |count| moving.send_modify(|progress| progress.done += count);
-        let source = Source { more, rest: Bytes::new() };
+        let source = Source::new(more);
         archive::unpack(source, &folder, rename.as_deref(), &rules, limits, &mut moved)
     });
     let mut words = Words::default();
@@ -435,101 +345,6 @@ async fn fetch(
     let unpacked = unpacked.map_err(|e| failed(e.to_string()))?;
     let report = unpacked.map_err(|e| failed(format!("{e}; what came before is there")))?;
     Ok(words.with(report))
-}
-
-/// Bytes that may be written to the file system of a folder: a tenth of what is free stays so.
-fn room(folder: &std::os::fd::OwnedFd) -> u64 {
-    rustix::fs::fstatvfs(folder).map_or(u64::MAX, |stat| stat.f_bavail.saturating_mul(stat.f_frsize) / 10 * 9)
-}
-
-/// What the program in the container says on its standard error, line by line.
-#[derive(Default)]
-struct Words {
-    line: Vec<u8>,
-    taken: usize,
-    total: Option<u64>,
-    failed: Option<String>,
-    report: Report,
-}
-
-impl Words {
-    fn take(&mut self, bytes: &[u8]) {
-        self.taken = self.taken.saturating_add(bytes.len());
-        if self.taken > WORDS {
-            return;
-        }
-        self.line.extend_from_slice(bytes);
-        let mut lines: VecDeque<Vec<u8>> =
-            self.line.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
-        self.line = lines.pop_back().unwrap_or_default();
-        for line in lines {
-            let Ok(said) = serde_json::from_slice::<Value>(&line) else { continue };
-            let text = |value: &Value| -> String {
-                terminal::filtered(value.as_str().unwrap_or_default()).chars().take(300).collect()
-            };
-            if let Some(total) = said["total"].as_u64() {
-                self.total = Some(total);
-            } else if said["missing"].is_string() {
-                self.failed = Some(format!("nothing in the container is called {}", text(&said["missing"])));
-            } else if said["failed"].is_string() {
-                self.failed = Some(format!("in the container: {}", text(&said["failed"])));
-            } else if said["skipped"].is_array() {
-                self.report.refuse(text(&said["skipped"][0]).as_bytes(), &text(&said["skipped"][1]));
-            }
-        }
-    }
-
-    /// Whether it said that it failed.
-    fn told(&self) -> Result<(), Failure> {
-        self.failed.as_ref().map_or(Ok(()), |why| Err(failed(why.clone())))
-    }
-
-    fn with(self, host: Report) -> Transferred {
-        let guest = self.report;
-        let skipped = host.refused.into_iter().chain(guest.refused).collect();
-        Transferred { files: host.files, bytes: host.bytes, skipped, more: host.more + guest.more }
-    }
-}
-
-/// The writing end for a thread that packs.
-struct Sink {
-    input: mpsc::Sender<Bytes>,
-    piece: Vec<u8>,
-}
-
-impl Write for Sink {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.piece.extend_from_slice(bytes);
-        if self.piece.len() >= PIECE {
-            self.flush()?;
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        let piece = std::mem::replace(&mut self.piece, Vec::with_capacity(PIECE));
-        self.input.blocking_send(piece.into()).map_err(|_| io::ErrorKind::BrokenPipe.into())
-    }
-}
-
-/// The reading end for a thread that unpacks.
-struct Source {
-    more: mpsc::Receiver<Bytes>,
-    rest: Bytes,
-}
-
-impl Read for Source {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        while self.rest.is_empty() {
-            match self.more.blocking_recv() {
-                Some(bytes) => self.rest = bytes,
-                None => return Ok(0),
-            }
-        }
-        let count = self.rest.len().min(into.len());
-        self.rest.copy_to_slice(&mut into[..count]);
-        Ok(count)
-    }
 }
 
 #[cfg(test)]
