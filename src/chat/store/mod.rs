@@ -110,6 +110,20 @@ struct Shared {
 }
 
 impl Shared {
+    fn new(file: PathBuf, key: String) -> Self {
+        Shared {
+            file,
+            key,
+            pending: AtomicUsize::new(0),
+            off: AtomicBool::new(false),
+            unreadable: AtomicBool::new(false),
+            session: AtomicI64::new(0),
+            warnings: Mutex::default(),
+            secrets: Mutex::default(),
+            draft: Mutex::default(),
+        }
+    }
+
     fn warn(&self, what: &str) {
         let file = self.file.display();
         tracing::warn!(%file, "{what}");
@@ -134,17 +148,7 @@ impl Store {
     /// The store of a kernel that keeps its dialogue in that file.
     pub(crate) fn new(file: &Path, keeping: &Keeping) -> Self {
         Store {
-            shared: Arc::new(Shared {
-                file: file.to_owned(),
-                key: keeping.key(),
-                pending: AtomicUsize::new(0),
-                off: AtomicBool::new(false),
-                unreadable: AtomicBool::new(false),
-                session: AtomicI64::new(0),
-                warnings: Mutex::default(),
-                secrets: Mutex::default(),
-                draft: Mutex::default(),
-            }),
+            shared: Arc::new(Shared::new(file.to_owned(), keeping.key())),
             queue: OnceLock::new(),
             reader: Mutex::default(),
         }

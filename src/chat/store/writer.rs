@@ -149,8 +149,6 @@ impl Writer<'_> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::sync::Mutex;
-    use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize};
     use std::sync::mpsc;
 
     use super::*;
@@ -159,17 +157,7 @@ mod tests {
     use crate::chat::turn::Prompt;
 
     fn shared(folder: &std::path::Path) -> Shared {
-        Shared {
-            file: folder.join("d.sqlite"),
-            key: "k".into(),
-            pending: AtomicUsize::new(0),
-            off: AtomicBool::new(false),
-            unreadable: AtomicBool::new(false),
-            session: AtomicI64::new(0),
-            warnings: Mutex::default(),
-            secrets: Mutex::default(),
-            draft: Mutex::default(),
-        }
+        Shared::new(folder.join("d.sqlite"), "k".into())
     }
 
     fn step(number: usize, step: Step, replied: bool) -> Write {
