@@ -308,6 +308,7 @@ impl Inner {
                     listing.models.extend(names.map(|name| ListedModel {
                         name: format!("{}/{}", provider.name, name.trim_start_matches("models/")),
                         source: address.clone(),
+                        listed: true,
                         current: false,
                     }));
                 }
@@ -317,13 +318,18 @@ impl Inner {
         // No Ollama on this machine is no problem, unless it was asked for.
         for name in tags.unwrap_or_default() {
             let name = format!("ollama/{name}");
-            listing.models.push(ListedModel { name, source: ollama.clone(), current: false });
+            listing.models.push(ListedModel { name, source: ollama.clone(), listed: true, current: false });
         }
         if self.settings.local
             && let Some(name) = self.local.name()
         {
             let name = format!("{LOCAL}/{name}");
-            listing.models.push(ListedModel { name, source: "this machine".to_owned(), current: false });
+            listing.models.push(ListedModel {
+                name,
+                source: "this machine".to_owned(),
+                listed: true,
+                current: false,
+            });
         }
         let mut seen = std::collections::HashSet::new();
         listing.models.retain(|model| seen.insert(model.name.clone()));
@@ -332,7 +338,9 @@ impl Inner {
             && !listing.models.iter().any(|model| model.name == *current)
         {
             let source = self.origin().to_owned();
-            listing.models.insert(0, ListedModel { name: current.clone(), source, current: false });
+            listing
+                .models
+                .insert(0, ListedModel { name: current.clone(), source, listed: false, current: false });
         }
         for model in &mut listing.models {
             model.current = Some(&model.name) == listing.current.as_ref();

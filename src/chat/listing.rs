@@ -29,8 +29,10 @@ pub struct Listing {
 pub struct ListedModel {
     /// The full name, as `%model` takes it.
     pub name: String,
-    /// Where it comes from (`http://127.0.0.1:8080/v1`, `this machine`).
+    /// Where it comes from (`http://127.0.0.1:8080/v1`, `this machine`), in words when nobody lists it.
     pub source: String,
+    /// Whether a server, or this machine, says that it has it.
+    pub listed: bool,
     /// Whether it is the one in use.
     pub current: bool,
 }

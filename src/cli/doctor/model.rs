@@ -20,7 +20,7 @@ fn judge(listing: &Listing) -> Report {
     // A model whose server listed it has that server's address; one that is only configured has none.
     let current = listing.models.iter().find(|model| model.current);
     match (current, &listing.current) {
-        (Some(model), _) if model.source != "configured" => {
+        (Some(model), _) if model.listed => {
             report.add_good(format!("{} at {}", model.name, model.source));
         }
         (_, Some(name)) if listing.problems.is_empty() => report.add_warning(
@@ -66,6 +66,7 @@ mod tests {
         let model = |source: &str| ListedModel {
             name: current.unwrap_or("p/m").to_owned(),
             source: source.to_owned(),
+            listed: source != "configured",
             current: current.is_some(),
         };
         Listing {
