@@ -59,7 +59,7 @@ pub(super) async fn watched(
     // line of a short block stands below its output, as that of a long one does which showed something at once.
     let mut tick = tokio::time::interval_at(begun + WORTH, TICK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
-    let mut due = false;
+    let (mut due, mut shown) = (false, false);
     let end = loop {
         tokio::select! {
             biased;
@@ -68,6 +68,7 @@ pub(super) async fn watched(
             permit = around.events.reserve(), if due => {
                 due = false;
                 if let Ok(permit) = permit {
+                    shown = true;
                     let does = if engine.sandbox.is_waiting() {
                         "waiting for its turn"
                     } else if engine.sandbox.is_starting(subject.container) {
@@ -82,7 +83,9 @@ pub(super) async fn watched(
             }
         }
     };
-    let last = if begun.elapsed() >= WORTH || wanted == Status::Verbose {
+    // One that is over before its first line is shown has none: it would stand below the output, and below an error. Where
+    // a flood held the line up, it comes late.
+    let last = if shown || begun.elapsed() >= 2 * WORTH || wanted == Status::Verbose {
         let level = if end.failure.is_some() { Level::Error } else { Level::Info };
         Notice::settled(&id, level, ended(subject, &end, wanted))
     } else {

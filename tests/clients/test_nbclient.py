@@ -89,15 +89,17 @@ def test_an_error_fails_its_cell_and_keeps_its_output(name, kernels, tmp_path):
         client_of(book, name, tmp_path).execute()
     assert failed.value.ename == "ZeroDivisionError"
     assert text(book.cells[0]) == "before\n"
-    assert book.cells[0].outputs[-1].output_type == "error"
-    assert "1 / 0" in ANSI.sub("", "\n".join(book.cells[0].outputs[-1].traceback))
+    # A line about the block may follow, where its start took long.
+    [error] = [output for output in book.cells[0].outputs if output.output_type == "error"]
+    assert "1 / 0" in ANSI.sub("", "\n".join(error.traceback))
     assert book.cells[1].execution_count is None
 
 
 def test_a_traceback_points_at_the_lines_that_raised(kernel):
     code = "def load():\n    try:\n        return int('x')\n    except ValueError as e:\n        raise LookupError('no') from e\n\nload()"
     ran = kernel.run(kernel.python(code))
-    trace = ANSI.sub("", "\n".join(ran.messages[-1]["content"]["traceback"]))
+    [error] = [message["content"] for message in ran.messages if message["msg_type"] == "error"]
+    trace = ANSI.sub("", "\n".join(error["traceback"]))
     arrows = [line.split(None, 2)[1:] for line in trace.splitlines() if line.startswith("--") and ">" in line]
     assert arrows == [["3", "return int('x')"], ["7", "load()"], ["5", "raise LookupError('no') from e"]], trace
 
@@ -118,7 +120,7 @@ def test_a_timeout_interrupts_the_cell_and_the_next_one_runs(name, kernels, tmp_
     )
     client_of(book, name, tmp_path, timeout=5, interrupt_on_timeout=True, allow_errors=True).execute()
     assert text(book.cells[0]) == "started\n"
-    assert book.cells[0].outputs[-1].ename == "KeyboardInterrupt"
+    assert [output.ename for output in book.cells[0].outputs if output.output_type == "error"] == ["KeyboardInterrupt"]
     assert text(book.cells[1]) == "alive 5\n"
 
 

@@ -61,7 +61,8 @@ def test_an_error_stops_with_exit_code_1_and_keeps_what_was_done(report, kernels
     assert book.metadata.papermill.exception is True
     cells = [c for c in book.cells if c.cell_type == "code"]
     failed = next(c for c in cells if any(o.output_type == "error" for o in c.outputs))
-    assert failed.outputs[-1].ename == "AssertionError" and failed.outputs[-1].evalue == "told to fail"
+    [error] = [output for output in failed.outputs if output.output_type == "error"]
+    assert error.ename == "AssertionError" and error.evalue == "told to fail"
     assert not cells[-1].outputs and cells[-1].execution_count is None
 
 
