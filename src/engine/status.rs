@@ -85,14 +85,11 @@ pub(super) async fn watched(
     };
     // One that is over before its first line is shown has none: it would stand below the output, and below an error. Where
     // a flood held the line up, it comes late.
-    let last = if shown || begun.elapsed() >= 2 * WORTH || wanted == Status::Verbose {
+    if shown || begun.elapsed() >= 2 * WORTH || wanted == Status::Verbose {
         let level = if end.failure.is_some() { Level::Error } else { Level::Info };
-        Notice::settled(&id, level, ended(subject, &end, wanted))
-    } else {
-        explain(subject, &end, around).await;
-        return end;
-    };
-    send(around.events, Event::Notice(last)).await;
+        let last = Notice::settled(&id, level, ended(subject, &end, wanted));
+        send(around.events, Event::Notice(last)).await;
+    }
     explain(subject, &end, around).await;
     end
 }
