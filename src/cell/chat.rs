@@ -11,9 +11,9 @@ type Attributes = Vec<(&'static str, String)>;
 /// Values are literal: braces, dollar signs and backslashes mean themselves.
 ///
 /// # Errors
-/// A name that is nearly one of ours, or a quote that is never closed. Everything else is the question.
+/// A name that is nearly one of ours or there twice, or a quote that is never closed. Everything else is the question.
 pub(super) fn attributes(text: &str, line: usize) -> Result<(Attributes, &str), CellError> {
-    let mut found = Vec::new();
+    let mut found: Attributes = Vec::new();
     let mut rest = text.trim_start();
     while let Some((written, after)) = pair(rest) {
         let Some(name) = CHAT_ATTRIBUTES.into_iter().find(|name| *name == written) else {
@@ -25,6 +25,9 @@ pub(super) fn attributes(text: &str, line: usize) -> Result<(Attributes, &str), 
             }
             return Err(CellError::UnknownAttribute { line, written: written.to_owned(), nearest });
         };
+        if found.iter().any(|(earlier, _)| *earlier == name) {
+            return Err(CellError::RepeatedAttribute { line, name });
+        }
         let (value, behind) = value(after).map_err(|quote| CellError::OpenQuote { line, name, quote })?;
         found.push((name, value.to_owned()));
         rest = behind.trim_start();
@@ -104,6 +107,8 @@ mod tests {
         assert!(error.contains("there is model=, temperature=, system=, max_tokens="), "{error}");
         let error = attributes("system=\"You are", 2).unwrap_err().to_string();
         assert_eq!(error, "line 2: the value of system= begins with \" and has no second one to end it");
+        let error = attributes("model=a temperature=0 model=b why?", 2).unwrap_err().to_string();
+        assert_eq!(error, "line 2: model= is there twice; leave one of them");
     }
 
     proptest::proptest! {

@@ -205,6 +205,14 @@ pub enum CellError {
         /// The quote.
         quote: char,
     },
+    /// The same `name=` stands behind `%%chat` twice.
+    #[error("line {line}: {name}= is there twice; leave one of them")]
+    RepeatedAttribute {
+        /// Its line in the cell, from 1.
+        line: usize,
+        /// The attribute.
+        name: &'static str,
+    },
     /// A fence is marked `run`, in a language that nothing here can run.
     #[error("the fence in line {line} is marked `run` but {}; the languages here are {}", match language {
         Some(language) => match nearest {

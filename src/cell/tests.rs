@@ -349,6 +349,7 @@ proptest! {
                     | CellError::UnknownLanguage { line, .. }
                     | CellError::NothingBelow { line, .. }
                     | CellError::UnknownAttribute { line, .. }
+                    | CellError::RepeatedAttribute { line, .. }
                     | CellError::OpenQuote { line, .. },
                 ) => {
                     prop_assert!(line <= lines);

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::model::Delta;
 use super::turn::{CodeArguments, Tool, ToolCall};
+use crate::event::words;
 use fence::Fence;
 use members::Members;
 
@@ -214,14 +215,10 @@ fn line(name: &str, arguments: Option<&Value>, raw: &str) -> String {
         None => raw.trim().to_owned(),
     };
     let text = bounded(&format!("{}({arguments})", bounded(name, NAME)), LINE);
-    let ticks = "`".repeat(longest_run(&text) + 1);
+    let ticks = "`".repeat(words::longest_ticks(&text) + 1);
     // A space keeps backticks of the text from those around it.
     let space = if text.starts_with('`') || text.ends_with('`') { " " } else { "" };
     format!("\n\n{ticks}{space}{text}{space}{ticks}\n\n")
-}
-
-fn longest_run(text: &str) -> usize {
-    text.split(|c| c != '`').map(str::len).max().unwrap_or(0)
 }
 
 /// At most so many characters, on one line, without characters that control or reorder.

@@ -13,6 +13,16 @@ pub fn thousands(number: u64) -> String {
     shown
 }
 
+/// A fence of backticks that the text between two of it can't close: at least three.
+pub fn fence(text: &str) -> String {
+    "`".repeat((longest_ticks(text) + 1).max(3))
+}
+
+/// The length of the longest run of backticks.
+pub fn longest_ticks(text: &str) -> usize {
+    text.split(|c| c != '`').map(str::len).max().unwrap_or(0)
+}
+
 /// About so many bytes of a text's head and of its tail, with what is missing counted between them. Characters stay
 /// whole; `head` and `tail` together are less than the text has.
 pub fn head_and_tail(text: &str, head: usize, tail: usize) -> String {

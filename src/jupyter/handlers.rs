@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::engine::Completeness;
 use crate::event::Failure;
 
-use super::broadcast::Broadcast;
+use super::broadcast::{Broadcast, State};
 use super::context::{Context, Origin};
 use super::dispatch::{Kind, Reason};
 use super::execute::execute;
@@ -79,6 +79,7 @@ impl Context {
         match request {
             Incoming::KernelInfo(_) => {
                 self.handle::<KernelInfoRequest, _>(origin, async { Ok(self.kernel_info()) }).await;
+                self.introduce(origin);
             }
             Incoming::Execute(request) => {
                 let run = async { Ok(execute(self, origin, request, &metadata, cancel).await) };
@@ -130,6 +131,16 @@ impl Context {
             // No comm is ever open, so these speak of nothing.
             Incoming::CommMessage(_) => self.handle::<CommMessage, _>(origin, async { Ok(Empty {}) }).await,
             Incoming::CommClose(_) => self.handle::<CommClose, _>(origin, async { Ok(Empty {}) }).await,
+        }
+    }
+
+    /// Says of its own accord that the kernel is idle, to a client that has just come. `JupyterLab` takes no state from the
+    /// statuses of a `kernel_info_request` (they are in `jupyter_server`'s list of untracked ones), and missed `starting`
+    /// when it connected after it: until its next cell it would call the kernel's state unknown.
+    fn introduce(&self, origin: &Origin) {
+        // In its turn on the shell channel nothing else is being handled.
+        if origin.channel == Channel::Shell {
+            self.iopub.post(&None, Broadcast::Status(State::Idle));
         }
     }
 

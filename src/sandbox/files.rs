@@ -98,6 +98,32 @@ fn failed(path: &str, why: impl std::fmt::Display) -> Failure {
     Failure::new("FileError", format!("{path}: {why}"))
 }
 
+/// Whether a path can lead to a file of the workspace or the session at all, by its text alone: nobody need be asked
+/// about one that can't.
+///
+/// # Errors
+/// Why not.
+pub fn plausible(path: &str) -> Result<(), Failure> {
+    if path.len() > PATH {
+        return Err(failed(path, "the path is too long"));
+    }
+    if path.contains('\0') {
+        return Err(failed(path, "a path has no NUL in it"));
+    }
+    let mut names: Vec<&str> = if path.starts_with('/') { Vec::new() } else { vec!["workspace"] };
+    for name in path.split('/') {
+        match name {
+            "" | "." => {}
+            ".." => drop(names.pop()),
+            name => names.push(name),
+        }
+    }
+    match names.first() {
+        Some(&("workspace" | "session")) => Ok(()),
+        _ => Err(failed(path, "it is outside /workspace and /session; paths are relative to /workspace")),
+    }
+}
+
 impl Sandbox {
     /// Reads a file from line `line` (from 1) on, at most `most` bytes of it.
     ///
@@ -144,9 +170,7 @@ impl Sandbox {
         text: usize,
         desk: Desk<'_>,
     ) -> Result<T, Failure> {
-        if path.len() > PATH {
-            return Err(failed(path, "the path is too long"));
-        }
+        plausible(path)?;
         let definition = self.desk()?;
         let (feed, more) = mpsc::channel(1);
         let argv = runner::files(&order);
@@ -196,5 +220,35 @@ impl Sandbox {
             let stays = |d: &&std::sync::Arc<Definition>| d.mode == Mode::Session && d.refused.is_none();
             self.registry().containers().iter().find(stays).cloned().ok_or(failure)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_can_lead_nowhere_is_told_by_its_text() {
+        for path in [
+            "a.csv",
+            "./a",
+            "a/../b",
+            "/workspace",
+            "/workspace/a",
+            "/session/artifacts/x",
+            "../session/x",
+            "",
+            "..a",
+            "/../workspace/a",
+            "//workspace//a",
+        ] {
+            assert!(plausible(path).is_ok(), "{path}");
+        }
+        for path in
+            ["/etc/passwd", "../x", "a/../../etc", "/", "..", "/workspace/../etc/x", "/workspaces/x", "a\0b"]
+        {
+            assert!(plausible(path).is_err(), "{path}");
+        }
+        assert!(plausible(&"x".repeat(5000)).is_err_and(|failure| failure.evalue.len() < 300));
     }
 }

@@ -57,9 +57,11 @@ class Talk(Notebook):
         self.page.evaluate(
             "async () => { await window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart(); }"
         )
-        # JupyterLab calls it idle with its first cell only.
         self.page.wait_for_function(
-            "window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.connectionStatus == 'connected'",
+            """() => {
+                const kernel = window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel;
+                return kernel?.connectionStatus == 'connected' && kernel.status == 'idle';
+            }""",
             timeout=PATIENCE * 1000,
         )
 

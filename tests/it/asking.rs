@@ -217,6 +217,11 @@ async fn a_word_that_names_no_file_is_text_and_a_slip_gets_a_hint() {
     assert!(ran.events.iter().any(quiet));
     let ran = kernel.run("Plot @plots/data.csv").await.succeeded();
     assert_eq!(ran.remarks(), "There is no file plots/data.csv; did you mean @data.csv?");
+    // A word that is also a folder's name may be meant as one.
+    std::fs::create_dir(kernel.directory.path().join("workspace/plots")).unwrap();
+    let ran = kernel.run("Plot what is in @plots").await.succeeded();
+    assert_eq!(ran.remarks(), "@plots was not attached: it is a folder; name a file in it");
+    assert!(ran.events.iter().any(quiet));
 }
 
 #[tokio::test]

@@ -4,13 +4,7 @@ use crate::event::words;
 
 /// A fence that its content can't close.
 pub(super) fn fenced(language: &str, content: &str) -> String {
-    let mut longest = 0;
-    let mut run = 0;
-    for c in content.chars() {
-        run = if c == '`' { run + 1 } else { 0 };
-        longest = longest.max(run);
-    }
-    let fence = "`".repeat((longest + 1).max(3));
+    let fence = words::fence(content);
     format!("{fence}{language}\n{}\n{fence}", content.trim_end_matches('\n'))
 }
 

@@ -7,11 +7,15 @@ use super::mode::{Always, Mode};
 use super::perform::Performed;
 use super::{Agent, results};
 use crate::engine::asking::is_private;
-use crate::sandbox::files::Listed;
+use crate::event::Failure;
+use crate::sandbox::files::{self, Listed};
 use crate::sandbox::size;
 
 impl Agent<'_> {
     pub(super) async fn read_file(&self, path: &str, line: u64) -> Performed {
+        if let Err(failure) = files::plausible(path) {
+            return self.refused("read", &failure).await;
+        }
         // What a mention of the user's would not send unasked, the model does not get unasked.
         let agreed = self.mode == Mode::Confirm && path.split('/').any(|name| is_private(name.as_bytes()));
         if agreed {
@@ -23,10 +27,7 @@ impl Agent<'_> {
         }
         let read = match self.engine.sandbox.read_file(path, line, self.limit(), self.desk()).await {
             Ok(read) => read,
-            Err(failure) => {
-                self.remark(format!("The model could not read {}", failure.evalue)).await;
-                return Performed::of(&failure);
-            }
+            Err(failure) => return self.refused("read", &failure).await,
         };
         let from = if line > 1 { format!(" from line {line} on") } else { String::new() };
         self.remark(format!("The model read {}{from} ({})", read.path, size(read.bytes))).await;
@@ -47,6 +48,9 @@ impl Agent<'_> {
     }
 
     pub(super) async fn write_file(&self, path: &str, content: String) -> Performed {
+        if let Err(failure) = files::plausible(path) {
+            return self.refused("write", &failure).await;
+        }
         let mut content = content;
         let mut changed = false;
         if self.mode == Mode::Confirm && !self.engine.is_always(&Always::Write) {
@@ -73,10 +77,7 @@ impl Agent<'_> {
                 }
                 Performed::done(text)
             }
-            Err(failure) => {
-                self.remark(format!("The model could not write {}", failure.evalue)).await;
-                Performed::of(&failure)
-            }
+            Err(failure) => self.refused("write", &failure).await,
         }
     }
 
@@ -88,11 +89,14 @@ impl Agent<'_> {
                 let (text, _) = results::bounded(&table(&listed), self.limit());
                 Performed::done(text)
             }
-            Err(failure) => {
-                self.remark(format!("The model could not list {}", failure.evalue)).await;
-                Performed::of(&failure)
-            }
+            Err(failure) => self.refused("list", &failure).await,
         }
+    }
+
+    /// Tells user and model why nothing was read, written or listed.
+    async fn refused(&self, did: &str, failure: &Failure) -> Performed {
+        self.remark(format!("The model could not {did} {}", failure.evalue)).await;
+        Performed::of(failure)
     }
 }
 

@@ -48,7 +48,7 @@ pub(super) struct Collected {
     pub(super) attached: Vec<Attached>,
     /// Names that could not be attached, each with the reason.
     pub(super) remarks: Vec<String>,
-    /// Names that look like files' and are none: they stay words.
+    /// What stays words: names that look like files' and are none, words that are also a folder's name.
     pub(super) quiet: Vec<String>,
     /// The model that all of it is for, in words.
     pub(super) to: String,
@@ -126,10 +126,10 @@ impl Engine {
                         match self.path(name, collected, around).await? {
                             Sought::Attached => break,
                             Sought::Refused(why) => {
-                                // A word that happens to be a folder's name is a word.
-                                if told {
-                                    collected.remarks.push(format!("@{name} was not attached: {why}"));
-                                }
+                                let why = format!("@{name} was not attached: {why}");
+                                // A word that happens to be a folder's name may be just a word.
+                                let list = if told { &mut collected.remarks } else { &mut collected.quiet };
+                                list.push(why);
                                 break;
                             }
                             Sought::Nothing if last && told => {

@@ -28,7 +28,7 @@ use futures_util::future::BoxFuture;
 use super::execute::{Engine, Surroundings, send};
 use crate::cell::Directive;
 use crate::config::Flavor;
-use crate::event::{Bundle, Event, Failure, terminal};
+use crate::event::{Bundle, Event, Failure, terminal, words};
 use crate::sandbox::packages::Manager;
 
 /// What runs a magic: the engine, the rest of the line, and what the cell is run with.
@@ -376,8 +376,7 @@ fn row(left: &str, right: &str) -> String {
 /// A text of unknown making as Markdown in which it means itself.
 pub(super) fn literal(text: &str) -> String {
     let plain = terminal::filtered(text);
-    let longest = plain.split(|c| c != '`').map(str::len).max().unwrap_or_default();
-    let fence = "`".repeat((longest + 1).max(3));
+    let fence = words::fence(&plain);
     format!("{fence}text\n{plain}\n{fence}")
 }
 

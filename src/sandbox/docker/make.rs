@@ -331,7 +331,7 @@ fn slug(name: &str) -> String {
 pub(super) async fn known(ready: &Ready, reference: &str) -> Result<Known, BackendError> {
     ready.engine.image(reference).await?.ok_or_else(|| {
         BackendError::Image(format!(
-            "the image {reference} is gone from the engine: `%rebuild` makes the container's image again from its \
+            "the image {reference} is gone from the engine: the `rebuild` magic makes the container's image again from its \
              definition; what was installed on top of it has to be installed again"
         ))
     })

@@ -171,6 +171,9 @@ async fn files_and_packages_are_confirmed_and_reading_is_not() {
             &[("list_files", json!({})), ("write_file", json!({ "path": "a.txt", "content": "one" }))],
         ),
         calling("", &[("install_packages", json!({ "packages": ["six"] }))]),
+        // Nobody is asked about what can't be.
+        calling("", &[("write_file", json!({ "path": "/etc/a.txt", "content": "one" }))]),
+        calling("", &[("read_file", json!({ "path": "../secrets.env" }))]),
         ok(),
     ])
     .await;
@@ -186,6 +189,11 @@ async fn files_and_packages_are_confirmed_and_reading_is_not() {
     assert!(asked[1].starts_with("Let the model install six? [yes / no]"), "{asked:?}");
     assert_eq!(std::fs::read_to_string(kernel.directory.path().join("workspace/a.txt")).unwrap(), "one");
     assert!(result(&server, 2).starts_with("The user refused this call"));
+    assert_eq!(asked.len(), 2, "{asked:?}");
+    for request in [3, 4] {
+        let told = result(&server, request);
+        assert!(told.contains("it is outside /workspace and /session"), "{told}");
+    }
     kernel.engine.shutdown().await;
 }
 
