@@ -149,6 +149,11 @@ impl Chat {
         self.inner.state().conversation.forget(cells);
     }
 
+    /// A cell ran in which nothing is said or done any more: its earlier turn goes.
+    pub fn vacate(&self, cell: &str) {
+        self.inner.state().conversation.vacate(cell);
+    }
+
     /// Forgets the whole conversation; the choice of model stays.
     pub fn reset(&self) {
         self.inner.state().conversation.reset();

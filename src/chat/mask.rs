@@ -11,8 +11,26 @@ const MASK: &str = "***";
 /// A placeholder such as `x` is no secret.
 const SHORTEST: usize = 4;
 
-/// A text without any key that we know.
+/// The least of a key's beginning or end that is taken for a piece of it, in bytes. Shorter ones tell little, and the
+/// beginnings of keys (`sk-proj-`) are no secrets.
+const PIECE: usize = 8;
+
+/// A whole text without any key that we know, and without what is left of one where a text was shortened before: its
+/// beginning in front of the cut, its end behind it.
 pub(crate) fn masked(text: &str, secrets: &[Secret]) -> String {
+    let mut text = without(text, secrets);
+    for secret in known(secrets) {
+        let piece = (secret.len() / 4).max(PIECE);
+        if secret.len() >= 2 * PIECE && secret.is_ascii() {
+            text = without_beginnings(&text, secret, piece);
+            text = without_ends(&text, secret, piece);
+        }
+    }
+    text
+}
+
+/// A text without whole keys.
+fn without(text: &str, secrets: &[Secret]) -> String {
     let mut text = text.to_owned();
     for secret in known(secrets) {
         if text.contains(secret) {
@@ -20,6 +38,31 @@ pub(crate) fn masked(text: &str, secrets: &[Secret]) -> String {
         }
     }
     text
+}
+
+fn without_beginnings(text: &str, secret: &str, piece: usize) -> String {
+    let (mut done, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find(&secret[..piece]) {
+        let (before, from) = rest.split_at(at);
+        let same = from.bytes().zip(secret.bytes()).take_while(|(one, other)| one == other).count();
+        done.push_str(before);
+        done.push_str(MASK);
+        rest = &from[same..];
+    }
+    done + rest
+}
+
+fn without_ends(text: &str, secret: &str, piece: usize) -> String {
+    let (mut done, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find(&secret[secret.len() - piece..]) {
+        let (before, behind) = rest.split_at(at + piece);
+        let same =
+            before.bytes().rev().zip(secret.bytes().rev()).take_while(|(one, other)| one == other).count();
+        done.push_str(&before[..before.len() - same]);
+        done.push_str(MASK);
+        rest = behind;
+    }
+    done + rest
 }
 
 fn known(secrets: &[Secret]) -> impl Iterator<Item = &str> {
@@ -78,7 +121,8 @@ impl<'a> Mask<'a> {
             _ => Vec::new(),
         };
         let before = self.held.take().map(|(_, before)| before).unwrap_or_default();
-        let mut text = masked(&(before + &text), self.secrets);
+        // What may be a piece of a key may here be the beginning of a whole one, which waits.
+        let mut text = without(&(before + &text), self.secrets);
         let begun = text.split_off(text.len() - self.begun(&text));
         if !text.is_empty() {
             out.push(grows.delta(text));
@@ -143,6 +187,28 @@ mod tests {
                 .collect();
             out.extend(mask.rest());
             assert_eq!(text(&out), "xx it is ***, sk-12 and ***", "in pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn what_a_cut_left_of_a_key_is_taken_out() {
+        let key = "sk-proj-0123456789abcdefghijklmnopqrstuvwxyzABCD";
+        let secrets = [Secret::new(key), Secret::new("short-key-1")];
+        for (text, expected) in [
+            (
+                format!("a {}\n[... 9 bytes left out ...]\n{} b", &key[..40], &key[20..]),
+                "a ***\n[... 9 bytes left out ...]\n*** b",
+            ),
+            (format!("x {}…", &key[..12]), "x ***…"),
+            (format!("{0}{0}", &key[..30]), "******"),
+            (format!("é{}é{}é", &key[30..], &key[..20]), "é***é***é"),
+            // The kind of a key is no secret, and neither is the middle of nothing.
+            (
+                "set sk-proj-… in OPENAI_API_KEY, not short-ke".to_owned(),
+                "set sk-proj-… in OPENAI_API_KEY, not short-ke",
+            ),
+        ] {
+            assert_eq!(masked(&text, &secrets), expected, "{text}");
         }
     }
 

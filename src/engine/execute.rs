@@ -190,6 +190,11 @@ impl Engine {
         if !request.silent {
             self.asking.begins(request.count, &request.code);
         }
+        // A cell that was emptied, or holds magics alone now, has nothing to put in its turn's place.
+        let vacant = !request.silent && !cell.has_prose() && cell.blocks().next().is_none();
+        if let Some(id) = request.cell_id.as_deref().filter(|_| vacant) {
+            self.chat.vacate(id);
+        }
         for directive in &cell.directives {
             if let Err(failure) = magics::run(self, directive, around).await {
                 return self.fail(around.events, failure).await;

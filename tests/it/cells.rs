@@ -248,6 +248,21 @@ async fn running_a_cell_again_replaces_its_turn_and_a_deleted_cell_leaves_the_di
 }
 
 #[tokio::test]
+async fn a_cell_that_holds_magics_alone_now_has_no_turn_any_more() {
+    let server = Server::play(vec![answer(&["ok"]); 3]).await;
+    let kernel = Kernel::new(Flavor::Markdown, Some(&server));
+    kernel.cell("a", "My wording.").await.succeeded();
+    kernel.cell("b", "Another wording.").await.succeeded();
+    let context = kernel.cell("a", "%context").await.succeeded().displayed();
+    assert!(context.contains("Another wording") && !context.contains("My wording"), "{context}");
+    kernel.cell("b", "").await.succeeded();
+    kernel.cell("c", "A question.").await.succeeded();
+    let asked = sent(&server.asked()[2].body);
+    assert!(!asked.contains("wording"), "{asked}");
+    kernel.engine.shutdown().await;
+}
+
+#[tokio::test]
 async fn code_runs_without_any_model_and_only_the_prose_fails() {
     let kernel = Kernel::new(Flavor::Markdown, None);
     kernel.run("```python\nprint(1)\n```").await.succeeded();

@@ -169,7 +169,8 @@ impl Conversation {
 
     fn replace(&mut self, at: usize, id: i64, place: &Place) {
         let body = self.body(at);
-        let new = Entry { pinned: self.entries[at].pinned, ..Entry::new(place, id, self.entries[at].rank) };
+        let Entry { pinned, hidden, rank, .. } = self.entries[at];
+        let new = Entry { pinned, hidden, ..Entry::new(place, id, rank) };
         let old = std::mem::replace(&mut self.entries[at], new);
         if old.print == self.entries[at].print {
             self.before = body.map(|body| (id, body));
@@ -293,6 +294,14 @@ impl Conversation {
         if !turns.is_empty() {
             self.entries.retain(|entry| !gone(entry));
             self.write(|| Write::Drop { branch: self.branch, turns });
+        }
+    }
+
+    /// A cell ran in which nothing is said or done any more: its turn goes, and what followed it is old.
+    pub(crate) fn vacate(&mut self, cell: &str) {
+        if let Some(at) = self.entries.iter().position(|entry| entry.cell.as_deref() == Some(cell)) {
+            self.changed(at);
+            self.forget(&[cell.to_owned()]);
         }
     }
 

@@ -278,6 +278,30 @@ fn hidden_turns_are_not_sent_and_pinned_ones_always() {
 }
 
 #[test]
+fn a_hidden_turn_stays_hidden_when_its_cell_runs_again() {
+    let mut talk = Conversation::default();
+    cell(&mut talk, "a", "one", "re one");
+    cell(&mut talk, "b", "two", "re two");
+    assert!(talk.set(1, |entry| entry.hidden = true).is_some());
+    cell(&mut talk, "a", "eins", "re eins");
+    let place = talk.begin(None, "");
+    assert_eq!(texts(&talk.dialogue(&place, &Prompt::text("?"), 1000)), ["two", "re two", "?"]);
+}
+
+#[test]
+fn a_cell_in_which_nothing_is_said_any_more_has_no_turn_and_what_followed_is_old() {
+    let mut talk = Conversation::default();
+    for name in ["a", "b", "c"] {
+        cell(&mut talk, name, name, &format!("re {name}"));
+    }
+    talk.vacate("b");
+    talk.vacate("none");
+    let place = talk.begin(None, "");
+    assert_eq!(texts(&talk.dialogue(&place, &Prompt::text("?"), 1000)), ["a", "re a", "c", "re c", "?"]);
+    assert_eq!(stale(&mut talk), [2]);
+}
+
+#[test]
 fn turns_are_taken_back_one_by_one_and_what_they_replaced_returns() {
     let mut talk = Conversation::default();
     cell(&mut talk, "a", "one", "re one");

@@ -51,6 +51,8 @@ pub(super) enum Problem {
     Newer(i64),
     #[error("belongs to another program")]
     Foreign,
+    #[error("was removed or replaced while this kernel used it")]
+    Gone,
     #[error("can't be opened: {0}")]
     File(#[from] std::io::Error),
     #[error("can't be used: {0}")]
@@ -62,7 +64,7 @@ impl Problem {
     pub(super) fn passes(&self) -> bool {
         match self {
             Problem::Sqlite(error) => passes(error),
-            Problem::Newer(_) | Problem::Foreign | Problem::File(_) => false,
+            Problem::Newer(_) | Problem::Foreign | Problem::Gone | Problem::File(_) => false,
         }
     }
 }
@@ -90,6 +92,12 @@ pub(super) fn is_single(error: &rusqlite::Error) -> bool {
                 | ErrorCode::OutOfMemory
         )
     )
+}
+
+/// Which file is there: its device and number. Who keeps a removed one open writes to nowhere.
+pub(super) fn identity(file: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    file.metadata().ok().map(|file| (file.dev(), file.ino()))
 }
 
 /// Opens the database, which is made when it is not there.

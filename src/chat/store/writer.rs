@@ -10,6 +10,7 @@ use rusqlite::{Connection, TransactionBehavior, params};
 use super::prune::prune;
 use super::schema::{self, Problem};
 use super::{Shared, Write, lock};
+use crate::chat::mask::masked;
 
 /// How often what is coming is written, and a disk that refused is tried again.
 const PULSE: Duration = Duration::from_secs(1);
@@ -21,6 +22,8 @@ struct Writer<'a> {
     shared: &'a Shared,
     queue: &'a Receiver<Write>,
     connection: Option<Connection>,
+    /// Which file that is.
+    file: Option<(u64, u64)>,
     waiting: VecDeque<Write>,
     /// Whether the user knows that the disk refuses.
     told: bool,
@@ -28,7 +31,8 @@ struct Writer<'a> {
 
 /// Writes until nobody can send any more.
 pub(super) fn run(shared: &Shared, queue: &Receiver<Write>) {
-    let mut writer = Writer { shared, queue, connection: None, waiting: VecDeque::new(), told: false };
+    let mut writer =
+        Writer { shared, queue, connection: None, file: None, waiting: VecDeque::new(), told: false };
     loop {
         let busy = !writer.waiting.is_empty() || lock(&shared.draft).is_some();
         let first = if busy {
@@ -76,6 +80,7 @@ impl Writer<'_> {
         self.shared.off.store(true, Ordering::SeqCst);
         let advice = match problem {
             Problem::Newer(_) => "Update Cellblock to use it.",
+            Problem::Gone => "Restart the kernel to begin a new one.",
             Problem::Foreign => "Set conversation.file to another path.",
             Problem::File(_) => "Make its folder writable, or set conversation.file to another path.",
             Problem::Sqlite(_) => "Move the file away to begin a new one.",
@@ -96,23 +101,18 @@ impl Writer<'_> {
             change.commit()?;
             self.shared.session.store(session, Ordering::SeqCst);
             self.connection = Some(connection);
+            self.file = schema::identity(&self.shared.file);
         }
         let Some(connection) = &mut self.connection else { return Ok(()) };
         let draft = lock(&self.shared.draft).as_mut().and_then(super::Draft::news);
         if draft.is_none() && self.waiting.is_empty() {
             return Ok(());
         }
+        if schema::identity(&self.shared.file) != self.file {
+            return Err(Problem::Gone);
+        }
         let secrets = lock(&self.shared.secrets).clone();
-        let clean = |text: &str| {
-            let mut text = text.to_owned();
-            // A very short "key" (a placeholder such as `x`) would take every letter x out of the text.
-            for secret in secrets.iter().filter(|secret| secret.reveal().len() >= 4) {
-                if text.contains(secret.reveal()) {
-                    text = text.replace(secret.reveal(), "***");
-                }
-            }
-            text
-        };
+        let clean = |text: &str| masked(text, &secrets);
         let who = (self.shared.session.load(Ordering::SeqCst), self.shared.key.as_str());
         let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         // Its turn may have been sent while the disk was waited for: it comes before the draft. The whole reply comes
@@ -180,6 +180,7 @@ mod tests {
             shared: &shared,
             queue: &receiver,
             connection: None,
+            file: None,
             waiting: VecDeque::from([Write::Draft]),
             told: false,
         };

@@ -22,6 +22,8 @@ pub(super) struct Matter<'a> {
     pub(super) what: &'a str,
     /// The code or content.
     pub(super) text: &'a str,
+    /// The code's language; empty: it is no code.
+    pub(super) language: &'a str,
     /// Whether it is all the code that the reply shows.
     pub(super) alone: bool,
     /// Whether the user may give another text in its stead, and allow the like for good.
@@ -197,7 +199,7 @@ mod tests {
 
     #[test]
     fn what_is_shown_again_is_whole_and_within_sight() {
-        let matter = |text, alone| Matter { what: "Run", text, text_and_always: true, alone };
+        let matter = |text, alone| Matter { what: "Run", text, language: "", text_and_always: true, alone };
         assert_eq!(matter("print(1)", true).again(), Again::No);
         assert_eq!(matter("print(1)", false).again(), Again::Within("print(1)".to_owned()));
         let wide = format!("x = 1{};evil()", " ".repeat(140));

@@ -49,7 +49,7 @@ impl Agent<'_> {
         // In this mode the user is asked whatever the settings allow; what they forbid stays forbidden.
         if self.mode == Mode::Confirm && self.engine.habits.install != Install::Never {
             let what = format!("Let the model install {packages}");
-            let matter = Matter { what: &what, text: "", text_and_always: false, alone: true };
+            let matter = Matter { what: &what, text: "", language: "", text_and_always: false, alone: true };
             if let Err(performed) = self.consent(&matter, Always::Write).await {
                 return performed;
             }

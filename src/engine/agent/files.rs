@@ -20,7 +20,7 @@ impl Agent<'_> {
         let agreed = self.mode == Mode::Confirm && path.split('/').any(|name| is_private(name.as_bytes()));
         if agreed {
             let what = format!("Let the model read {path:?}, which may hold secrets");
-            let matter = Matter { what: &what, text: "", text_and_always: false, alone: true };
+            let matter = Matter { what: &what, text: "", language: "", text_and_always: false, alone: true };
             if let Err(performed) = self.consent(&matter, Always::Write).await {
                 return performed;
             }
@@ -55,7 +55,13 @@ impl Agent<'_> {
         let mut changed = false;
         if self.mode == Mode::Confirm && !self.engine.is_always(&Always::Write) {
             let what = format!("Let the model write the file {path:?} ({})", size(content.len() as u64));
-            let matter = Matter { what: &what, text: &content, text_and_always: true, alone: self.alone };
+            let matter = Matter {
+                what: &what,
+                text: &content,
+                language: "",
+                text_and_always: true,
+                alone: self.alone,
+            };
             match self.consent(&matter, Always::Write).await {
                 Ok(None) => {}
                 Ok(Some(instead)) => {

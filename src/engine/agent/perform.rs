@@ -10,9 +10,10 @@ use super::witness::{self, Seen};
 use super::{Agent, results};
 use crate::chat::{Image, ToolCall, ToolResult};
 use crate::engine::execute::{Surroundings, send};
+use crate::engine::magics::show;
 use crate::engine::{Outcome, block, confirm};
 use crate::event::ask::Marked;
-use crate::event::{Ask, Bundle, Event, Failure, Notice};
+use crate::event::{Ask, Bundle, Event, Failure, Notice, words};
 use crate::sandbox::files::Desk;
 use crate::sandbox::{Run, RunEnd, Watch, policy};
 
@@ -114,7 +115,9 @@ impl Agent<'_> {
         if (self.mode == Mode::Confirm || definition.confirm) && !self.engine.is_always(&always) {
             let what =
                 format!("Run the model's {} code in the container {}", approved.language, definition.name);
-            let matter = Matter { what: &what, text: &code, text_and_always: true, alone: self.alone };
+            let (language, alone) = (approved.language.clone(), self.alone);
+            let matter =
+                Matter { what: &what, text: &code, language: &language, text_and_always: true, alone };
             match self.consent(&matter, always).await {
                 Ok(None) => {}
                 Ok(Some(instead)) => {
@@ -230,7 +233,14 @@ impl Agent<'_> {
                 self.engine.allow_always(always);
                 Ok(None)
             }
-            Consent::Instead(text) => Ok(Some(text)),
+            Consent::Instead(text) => {
+                // What stands above it as the model's did not happen.
+                let (fence, language) = (words::fence(&text), matter.language);
+                let shown =
+                    format!("*You changed it. This is used instead:*\n\n{fence}{language}\n{text}\n{fence}");
+                show(self.around, &shown).await;
+                Ok(Some(text))
+            }
             Consent::Interrupted => Err(Performed::interrupted()),
             Consent::Nobody => {
                 send(
@@ -240,7 +250,10 @@ impl Agent<'_> {
                 .await;
                 Err(Performed::fault(consent::refusal(&Consent::Nobody)))
             }
-            refused @ Consent::Refused(_) => Err(Performed::failed(consent::refusal(&refused))),
+            refused @ Consent::Refused(_) => {
+                show(self.around, "*Not carried out: you said no.*").await;
+                Err(Performed::failed(consent::refusal(&refused)))
+            }
         }
     }
 

@@ -205,9 +205,11 @@ pub(super) async fn resume(engine: &Engine, argument: &str, around: Surroundings
             "Dialogues are not kept on disk (conversation.persist), so there is none to bring back."
                 .to_owned()
         }
-        None => "There is no earlier dialogue of this notebook.".to_owned(),
+        None => "There is no earlier dialogue of this notebook. It is found by the notebook's path: one that was renamed or \
+                 moved since has a dialogue of its own."
+            .to_owned(),
         Some(resumed) if resumed.turns == 0 => {
-            "The earlier dialogue of this notebook is here already.".to_owned()
+            "Nothing came back: the cells of the earlier dialogue of this notebook have turns here already.".to_owned()
         }
         Some(resumed) => {
             let turns = if resumed.turns == 1 {

@@ -62,6 +62,9 @@ async fn an_edit_replaces_the_code_and_the_model_is_told_what_ran() {
     let user = Answers::new([Ok("edit"), Ok("for n in [1, 2]:"), Ok("    print(n)"), Ok("")]);
     let ran = answered(&kernel, "Go.", Arc::clone(&user) as Arc<dyn Ask>).await.succeeded();
     assert_eq!(ran.out(), "1\n2\n");
+    // Who reads the notebook later sees what really ran.
+    let shown = ran.displayed();
+    assert!(shown.contains("You changed it") && shown.contains("```python\nfor n in [1, 2]:\n"), "{shown}");
     let told = result(&server, 1);
     assert!(
         told.contains("The user changed the code") && told.contains("for n in [1, 2]:\n    print(n)"),
@@ -94,6 +97,7 @@ async fn always_lasts_for_the_container_until_the_mode_is_set_again() {
     let user = Answers::new([Ok("no")]);
     let ran = answered(&kernel, "%mode confirm\n\nGo.", Arc::clone(&user) as Arc<dyn Ask>).await.succeeded();
     assert_eq!((ran.out().as_str(), questions(&user).len()), ("", 1));
+    assert!(ran.displayed().contains("Not carried out: you said no."), "{}", ran.displayed());
     kernel.engine.shutdown().await;
 }
 

@@ -66,6 +66,33 @@ async fn one_that_can_not_be_made_is_done_without() {
 }
 
 #[tokio::test]
+async fn one_that_is_removed_while_it_is_used_is_missed() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::play(vec![answer(&["1"]), answer(&["2"]), answer(&["3"])]).await;
+    let chat = kernel(&server, folder.path());
+    ask_in(&chat, "a", "one").await.0.unwrap();
+    let file = folder.path().join("data/dialogues.sqlite");
+    let written = || -> rusqlite::Result<bool> {
+        Connection::open(&file)?
+            .query_row("SELECT count(*) FROM step", [], |row| row.get::<_, i64>(0))
+            .map(|steps| steps > 1)
+    };
+    let begun = Instant::now();
+    while !written().unwrap_or(false) {
+        assert!(begun.elapsed() < PATIENCE, "nothing is written");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    std::fs::remove_file(&file).unwrap();
+    ask_in(&chat, "b", "two").await.0.unwrap();
+    ask_in(&chat, "c", "three").await.0.unwrap();
+    assert_eq!(super::sent(&server, 2), ["one", "1", "two", "2", "three"], "it is remembered all the same");
+    chat.shutdown().await;
+    let said = chat.remarks().join("\n");
+    assert!(said.contains("was removed or replaced") && said.contains("Restart the kernel"), "{said}");
+    assert!(!file.exists(), "nothing is made in its place");
+}
+
+#[tokio::test]
 async fn a_locked_one_is_waited_for_and_nothing_is_lost() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::play(vec![answer(&["1"])]).await;

@@ -162,7 +162,7 @@ async fn calls_and_results_come_back_in_pairs() {
 async fn keys_are_not_written_down_and_the_files_are_the_users_alone() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
-    let server = Server::play(vec![answer(&["You said sk-very-secret-key."])]).await;
+    let server = Server::play(vec![answer(&["You said sk-very-secret-key."]), answer(&["Yes."])]).await;
     let settings = cellblock::config::ModelSettings {
         api_key: Some(Secret::new("sk-very-secret-key")),
         ..settings(&server.v1())
@@ -170,6 +170,8 @@ async fn keys_are_not_written_down_and_the_files_are_the_users_alone() {
     let chat = Chat::new(&settings, environment(&[("ANTHROPIC_API_KEY", "sk-another-secret")]))
         .keeping(&keeping(folder.path()));
     ask_in(&chat, "a", "print('sk-very-secret-key', 'sk-another-secret')").await.0.unwrap();
+    // The list of turns has its first 80 characters, with the beginning of a key at their end.
+    ask_in(&chat, "b", &format!("{} sk-very-secret-key", "x".repeat(62))).await.0.unwrap();
     chat.record_line(1, "x = 'sk-very-secret-key'".to_owned(), Some("sk-another-secret".to_owned()));
     chat.shutdown().await;
     let data = folder.path().join("data");
@@ -181,7 +183,7 @@ async fn keys_are_not_written_down_and_the_files_are_the_users_alone() {
         assert_eq!(mode(&path), 0o600, "{}", path.display());
         let bytes = std::fs::read(&path).unwrap();
         let holds = |what: &[u8]| bytes.windows(what.len()).any(|window| window == what);
-        assert!(!holds(b"sk-very-secret-key") && !holds(b"sk-another-secret"), "{}", path.display());
+        assert!(!holds(b"sk-very-s") && !holds(b"sk-another-secret"), "{}", path.display());
         seen += usize::from(holds(b"You said ***"));
     }
     assert!(seen > 0, "what was said is there");
