@@ -326,6 +326,15 @@ async fn prune_takes_out_what_no_cell_uses_and_list_shows_it() {
     assert!(fine && said.contains("1 replies stay, 2 were taken out"), "{said}");
     let text = std::fs::read_to_string(sidecar(folder.path())).expect("a recording");
     assert!(text.contains("keep me") && !text.contains("drop me"), "{text}");
+
+    // A kernel that did not know its notebook recorded for all of the folder.
+    std::fs::write(folder.path().join("other.ipynb"), book(&["print(2)"])).expect("written");
+    let (fine, said) = cellblock(folder.path(), &["replay", "--prune", "other.ipynb"]);
+    assert!(!fine && said.contains("neither other.replies.jsonl nor replies.jsonl is beside it"), "{said}");
+    std::fs::copy(sidecar(folder.path()), folder.path().join("replies.jsonl")).expect("copied");
+    let (fine, said) = cellblock(folder.path(), &["replay", "--prune", "other.ipynb"]);
+    assert!(fine && said.contains("1 replies stay, 0 were taken out"), "another notebook uses it: {said}");
+    std::fs::remove_file(folder.path().join("replies.jsonl")).expect("removed");
     let chat = offline(folder.path());
     let place = chat.begin(None, "keep me");
     ask_at(&chat, &place, &Prompt::text("keep me"), &[], |_| false).await.0.expect("an answer");

@@ -36,6 +36,12 @@ pub enum SidecarError {
         /// Why.
         why: String,
     },
+    /// Nothing is recorded for a notebook.
+    #[error(
+        "no replies are recorded for {}: neither {} nor {UNNAMED} is beside it; record some with CELLBLOCK_MODEL__REPLAY=record",
+        shown(.0), shown(Path::new(sidecar(.0).file_name().unwrap_or_default()))
+    )]
+    Nothing(PathBuf),
     /// No notebook belongs to a recording.
     #[error(
         "no notebook belongs to {}, so what its cells use can't be told; name the notebook: cellblock replay --prune NOTEBOOK", shown(.0)
@@ -87,7 +93,17 @@ impl Sidecar {
     /// Of a notebook, or of a recording's file.
     fn of(path: &Path) -> Result<Sidecar, SidecarError> {
         if path.extension().is_some_and(|ending| ending == "ipynb") {
-            return Ok(Sidecar { path: sidecar(path), cells: cells(path)? });
+            let (own, cells) = (sidecar(path), cells(path)?);
+            if own.exists() {
+                return Ok(Sidecar { path: own, cells });
+            }
+            // What nbclient or papermill ran is recorded there, with all other notebooks of the folder.
+            let shared = path.with_file_name(UNNAMED);
+            return if shared.exists() {
+                Sidecar::of(&shared)
+            } else {
+                Err(SidecarError::Nothing(path.to_owned()))
+            };
         }
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if !is_sidecar(&name) {
