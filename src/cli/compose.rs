@@ -5,7 +5,8 @@ use std::path::Path;
 use crate::chat::cost::Catalog;
 use crate::chat::{Keeping, ProviderEnvironment};
 use crate::config::{
-    Environment, Inputs, Loaded, ProjectFiles, Settings, Trust, load_project, read_file, standing,
+    Environment, Inputs, Loaded, ProjectFiles, Replay, Settings, Status, Trust, load_project, read_file,
+    standing,
 };
 use crate::engine::Habits;
 use crate::sandbox::checkpoint::Store;
@@ -149,8 +150,10 @@ pub(crate) fn habits(
     let kernel = kernel.trim_start_matches("kernel-").to_owned();
     let notebook = environment.session_name().map(|path| path.to_string_lossy().into_owned());
     let log = file.filter(|_| settings.log.executions).map(|file| ExecutionLog::new(file, kernel, notebook));
+    // Durations differ from run to run, and a replayed notebook is to be the same each time.
+    let replays = settings.model.replay == Replay::Replay && settings.display.status == Status::Normal;
     Habits {
-        status: settings.display.status,
+        status: if replays { Status::Quiet } else { settings.display.status },
         agent: settings.agent.clone(),
         explain: settings.display.explain,
         install: settings.sandbox.install,
@@ -165,6 +168,19 @@ pub(crate) fn habits(
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
     use super::*;
+
+    #[test]
+    fn a_replayed_notebook_has_no_lines_that_differ_from_run_to_run() {
+        let status = |replay, status| {
+            let mut settings = Settings::builtin(crate::config::Flavor::Markdown);
+            settings.model.replay = replay;
+            settings.display.status = status;
+            habits(&settings, &Environment::default(), Path::new("/"), Path::new("c.json")).status
+        };
+        assert_eq!(status(Replay::Replay, Status::Normal), Status::Quiet);
+        assert_eq!(status(Replay::Replay, Status::Verbose), Status::Verbose);
+        assert_eq!(status(Replay::Auto, Status::Normal), Status::Normal);
+    }
 
     #[test]
     fn prices_are_the_users_alone_and_their_mistakes_name_file_and_line() {

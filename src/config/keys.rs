@@ -388,7 +388,8 @@ pub static KEYS: &[Key] = &[
         Kind::Choice(Status::NAMES),
         Project::Free,
         "What is said about each block in the Markdown kernel: `quiet` (nothing but errors), `normal` (a line about \
-         those that take longer than a second), `verbose` (about every one, with its image)."
+         those that take longer than a second), `verbose` (about every one, with its image). With \
+         `model.replay = replay`, `normal` is `quiet`: durations differ from run to run."
     ),
     key!(
         display.explain,
