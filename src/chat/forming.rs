@@ -2,7 +2,8 @@
 //!
 //! Imports `turn` and `model`. A call that carries code is shown as a fence that grows with it; any other as one
 //! line when it is whole. Everything in a call is the model's: names and arguments are bounded, the code can't
-//! close its fence, and what is shown in the end is what will be run, however the arguments were written.
+//! close its fence, and what is shown in the end is what will be run, however the arguments were written: a fence
+//! whose language came behind its code, or whose code was not the last of that name, is replaced by the right one.
 
 mod fence;
 mod members;
@@ -31,6 +32,15 @@ const LANGUAGE: usize = 24;
 #[error("the model made more than {CALLS} calls in one reply")]
 pub(super) struct TooMany;
 
+/// What becomes of the page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Change {
+    /// More Markdown.
+    More(String),
+    /// `new` is to stand where `old` does; where that can't be, `added` is added.
+    Instead { old: String, new: String, added: String },
+}
+
 /// The calls of one reply.
 #[derive(Debug)]
 pub(super) struct Forming<'a> {
@@ -49,10 +59,16 @@ struct Open {
     members: Members,
     language: String,
     fence: Option<Fence>,
+    /// The language that the fence was opened with.
+    opened: String,
     /// The code as far as it was decoded from the pieces.
     decoded: String,
     /// What is to be shown of it.
     shown: String,
+    /// What of it stands on the page.
+    page: String,
+    /// How the page is mended in the end.
+    mended: Option<Change>,
     call: Option<ToolCall>,
 }
 
@@ -61,8 +77,8 @@ impl<'a> Forming<'a> {
         Forming { tools, open: VecDeque::new(), whole: Vec::new() }
     }
 
-    /// Takes a part of a call; what is to be shown of it now, Markdown. Other deltas are not its business.
-    pub(super) fn take(&mut self, delta: Delta) -> Result<String, TooMany> {
+    /// Takes a part of a call; what is to be shown of it now. Other deltas are not its business.
+    pub(super) fn take(&mut self, delta: Delta) -> Result<Vec<Change>, TooMany> {
         match delta {
             Delta::CallStart { part, name } => {
                 self.at(part, &name)?;
@@ -96,15 +112,19 @@ impl<'a> Forming<'a> {
     }
 
     /// Only one call at a time can grow on the page: the others wait for their turn.
-    fn show(&mut self) -> String {
-        let mut shown = String::new();
+    fn show(&mut self) -> Vec<Change> {
+        let mut changes = Vec::new();
         while let Some(first) = self.open.front_mut() {
-            shown.push_str(&std::mem::take(&mut first.shown));
+            if !first.shown.is_empty() {
+                first.page.push_str(&first.shown);
+                changes.push(Change::More(std::mem::take(&mut first.shown)));
+            }
+            changes.extend(first.mended.take());
             let Some(call) = first.call.take() else { break };
             self.whole.push((first.part, call));
             self.open.pop_front();
         }
-        shown
+        changes
     }
 
     /// These calls turned out to be none; what is to be shown, so that they end.
@@ -144,15 +164,18 @@ impl Open {
             members: Members::default(),
             language: String::new(),
             fence: None,
+            opened: String::new(),
             decoded: String::new(),
             shown: String::new(),
+            page: String::new(),
+            mended: None,
             call: None,
         }
     }
 
     fn grow(&mut self, json: &str) {
         let Some(code) = self.code else { return };
-        let Open { members, language, fence, decoded, shown, .. } = self;
+        let Open { members, language, fence, opened, decoded, shown, .. } = self;
         members.push(json, |key, c| {
             if key == code.language {
                 // One character too many shows that it is no name.
@@ -161,14 +184,16 @@ impl Open {
                 }
             } else if key == code.code {
                 decoded.push(c);
-                let fence = fence.get_or_insert_with(|| Fence::open(info(language, code.default), shown));
+                let fence = fence.get_or_insert_with(|| {
+                    info(language, code.default).clone_into(opened);
+                    Fence::open(opened, shown)
+                });
                 fence.push(c, shown);
             }
         });
     }
 
     fn end(&mut self, call: ToolCall) {
-        self.close();
         let arguments = serde_json::from_str::<Value>(&call.arguments).ok();
         let code = self.code.and_then(|code| {
             let text = arguments.as_ref()?.get(code.code)?.as_str()?.to_owned();
@@ -177,15 +202,42 @@ impl Open {
         });
         match code {
             // Arguments can be written so that the first reading is not the last, or come all at once.
-            Some((text, language)) if text != self.decoded => {
-                let mut fence = Fence::open(language, &mut self.shown);
-                text.chars().for_each(|c| fence.push(c, &mut self.shown));
-                fence.close(&mut self.shown);
+            Some((text, language))
+                if text != self.decoded
+                    || !text.is_empty() && !language.eq_ignore_ascii_case(&self.opened) =>
+            {
+                self.mend(&text, language);
             }
-            Some((text, _)) if !text.is_empty() => {}
-            _ => self.shown.push_str(&line(&call.name, arguments.as_ref(), &call.arguments)),
+            Some((text, _)) if !text.is_empty() => self.close(),
+            _ => {
+                self.close();
+                self.shown.push_str(&line(&call.name, arguments.as_ref(), &call.arguments));
+            }
         }
         self.call = Some(call);
+    }
+
+    /// The fence was to be this one.
+    fn mend(&mut self, text: &str, language: &str) {
+        let whole = Fence::whole(language, text);
+        if self.page.is_empty() {
+            self.shown = whole;
+            return;
+        }
+        let mut added = std::mem::take(&mut self.shown);
+        if let Some(fence) = self.fence.take() {
+            fence.close(&mut added);
+        }
+        if text == self.decoded {
+            added.push_str(&format!("\nThe language of the code above is {language}.\n\n"));
+        } else {
+            added.push_str("\nThe call ended otherwise than it began; what counts is this:");
+            added.push_str(&whole);
+        }
+        // What is before the fence may have been trimmed.
+        let old = self.page.trim_start_matches('\n').to_owned();
+        let new = whole.trim_start_matches('\n').to_owned();
+        self.mended = Some(Change::Instead { old, new, added });
     }
 
     fn close(&mut self) {

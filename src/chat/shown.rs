@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use super::forming::{Forming, TooMany};
+use super::forming::{Change, Forming, TooMany};
 use super::model::{Delta, Request, Tokens};
 use super::store::Partial;
 use super::think::{Piece, Splitter};
@@ -139,8 +139,7 @@ impl<'a> Shown<'a> {
                         self.part(part).await?;
                     }
                 }
-                let markdown = self.forming.take(delta).map_err(Unshown::TooMany)?;
-                self.show_call(markdown).await?;
+                self.form(delta).await?;
             }
             Delta::End { .. } => {}
         }
@@ -175,8 +174,7 @@ impl<'a> Shown<'a> {
             }
             Part::Call(delta) => {
                 self.start().await?;
-                let markdown = self.forming.take(delta).map_err(Unshown::TooMany)?;
-                self.show_call(markdown).await?;
+                self.form(delta).await?;
             }
             Part::Withdrawn { parts, text } => {
                 // It stands on the page already, as what it was taken for.
@@ -186,6 +184,20 @@ impl<'a> Shown<'a> {
                 self.text.push_str(&text);
                 let markdown = self.forming.withdraw(&parts);
                 self.show_call(markdown).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a part of a call, and shows what there is to see of it.
+    async fn form(&mut self, delta: Delta) -> Result<(), Unshown> {
+        for change in self.forming.take(delta).map_err(Unshown::TooMany)? {
+            match change {
+                Change::More(markdown) => self.show_call(markdown).await?,
+                Change::Instead { old, new, added } => {
+                    let id = self.start().await?;
+                    self.events.send(Event::Answer(Answer::Instead { id, old, new, added })).await?;
+                }
             }
         }
         Ok(())

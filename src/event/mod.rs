@@ -201,6 +201,17 @@ pub enum Answer {
         /// What was added, characters never split.
         delta: String,
     },
+    /// The text that was shown last turned out to be another.
+    Instead {
+        /// Which reply.
+        id: DisplayId,
+        /// What the text ends with now.
+        old: String,
+        /// What is to stand there in its place.
+        new: String,
+        /// What is added where nothing that was shown can be changed.
+        added: String,
+    },
     /// More of the model's reasoning: shown apart, never executed, never sent back.
     Reasoning {
         /// Which reply.

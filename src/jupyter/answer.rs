@@ -74,6 +74,7 @@ impl Answers {
                 std::mem::take(&mut self.early)
             }
             Answer::Text { id, delta } => self.grow(&id, &delta, false, now),
+            Answer::Instead { id, old, new, added } => self.replace(&id, &old, &new, &added, now),
             Answer::Reasoning { id, delta } => self.grow(&id, &delta, true, now),
             Answer::End { id, ending, usage } => self.end(&id, &ending, Some(&usage)),
         }
@@ -137,6 +138,18 @@ impl Answers {
         if reasoning { &mut reply.reasoning } else { &mut reply.text }.push_str(delta);
         reply.changed = true;
         self.tick(now)
+    }
+
+    /// The end of the text is another. A stream can only be added to, and so is a text that goes on behind `old`.
+    fn replace(&mut self, id: &DisplayId, old: &str, new: &str, added: &str, now: Instant) -> Vec<Broadcast> {
+        let reply = self.reply(id, now);
+        match reply.text.strip_suffix(old).map(str::len) {
+            Some(kept) if !old.is_empty() => {
+                reply.text.truncate(kept);
+                self.grow(id, new, false, now)
+            }
+            _ => self.grow(id, added, false, now),
+        }
     }
 
     fn end(&mut self, id: &DisplayId, ending: &Ending, usage: Option<&Usage>) -> Vec<Broadcast> {
@@ -414,6 +427,31 @@ mod tests {
             })
             .collect();
         assert_eq!(stdout, "\x1b[2mhm\x1b[0m\n\nHello world\n");
+    }
+
+    #[test]
+    fn what_turned_out_to_be_another_is_replaced_or_where_it_cannot_be_added_to() {
+        for (updates, expected) in
+            [(true, "So: ````rust\nx\n````\n"), (false, "So: ````python\nx\n````\nIt is rust.\n")]
+        {
+            let (mut answers, now, id) =
+                (Answers::new(updates, Style::InPlace), Instant::now(), DisplayId::host());
+            let mut shown = answers.take(text(&id, "So: "), now);
+            shown.extend(answers.take(text(&id, "````python\nx"), now));
+            let instead = Answer::Instead {
+                id: id.clone(),
+                old: "````python\nx".into(),
+                new: "````rust\nx\n````\n".into(),
+                added: "\n````\nIt is rust.\n".into(),
+            };
+            shown.extend(answers.take(instead, now));
+            shown.extend(answers.take(end(&id, Ending::Complete), now));
+            let stands = shown.iter().fold(String::new(), |stands, shown| match shown {
+                Broadcast::Stream { text, .. } => stands + text,
+                display => markdown(display).to_owned(),
+            });
+            assert_eq!(stands, expected);
+        }
     }
 
     #[test]

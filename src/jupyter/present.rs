@@ -79,7 +79,10 @@ impl Presenter {
             Event::Answer(answer) => {
                 let started = match &answer {
                     Answer::Start { id, .. } => Some(id.clone()),
-                    Answer::Text { .. } | Answer::Reasoning { .. } | Answer::End { .. } => None,
+                    Answer::Text { .. }
+                    | Answer::Instead { .. }
+                    | Answer::Reasoning { .. }
+                    | Answer::End { .. } => None,
                 };
                 let shown = self.answers.take(answer, now);
                 if let Some(id) = started

@@ -69,6 +69,27 @@ async fn parallel_calls_without_ids_or_text_are_all_there_in_their_order() {
 }
 
 #[tokio::test]
+async fn a_call_stands_in_one_fence_with_its_language_in_whatever_order_it_came() {
+    for (raw, shown) in [
+        (r#"{"code": "fn main() {}", "language": "rust"}"#, "````rust\nfn main() {}\n````\n"),
+        (r#"{"language": "sh", "code": "ls"}"#, "````sh\nls\n````\n"),
+        (r#"{"code": "print('safe')", "code": "print('EVIL')"}"#, "````python\nprint('EVIL')\n````\n"),
+    ] {
+        let (begin, end) = raw.split_at(14);
+        let script = vec![
+            streaming(),
+            call(0, "c", "run_code", begin),
+            call(0, "", "", end),
+            stop("tool_calls"),
+            done(),
+        ];
+        let server = Server::play(vec![script]).await;
+        let (reply, events) = ask_tools(&chat(&settings(&server.v1())), "?", &tools()).await;
+        assert_eq!((reply.calls.len(), page(&events).as_str()), (1, shown));
+    }
+}
+
+#[tokio::test]
 async fn malformed_arguments_come_through_as_the_model_wrote_them() {
     for raw in [r#"{"code": "print(1)"#, "print(1)", "[1, 2]", r#"{"code": 'x'}"#] {
         let script = vec![streaming(), call(0, "c", "run_code", raw), stop("tool_calls"), done()];

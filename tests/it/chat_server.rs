@@ -329,6 +329,17 @@ pub(crate) fn texts(events: &[Event]) -> Vec<&str> {
     texts.collect()
 }
 
+/// The answers as they stand in the end, where what was shown can be replaced.
+pub(crate) fn page(events: &[Event]) -> String {
+    events.iter().fold(String::new(), |page, event| match event {
+        Event::Answer(Answer::Text { delta, .. }) => page + delta,
+        Event::Answer(Answer::Instead { old, new, .. }) => {
+            format!("{}{new}", page.strip_suffix(old.as_str()).expect("it stands there"))
+        }
+        _ => page,
+    })
+}
+
 /// The lines of progress, as they were shown; the empty one takes the line away.
 pub(crate) fn progress(events: &[Event]) -> Vec<&str> {
     let lines = events.iter().filter_map(|event| match event {

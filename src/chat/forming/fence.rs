@@ -36,6 +36,15 @@ impl Fence {
         Fence { at: BEGINNING, held: String::new(), returned: false }
     }
 
+    /// A fence that is whole.
+    pub(super) fn whole(language: &str, code: &str) -> String {
+        let mut shown = String::new();
+        let mut fence = Fence::open(language, &mut shown);
+        code.chars().for_each(|c| fence.push(c, &mut shown));
+        fence.close(&mut shown);
+        shown
+    }
+
     /// Adds a character. A line that could close the fence is indented until it can't.
     pub(super) fn push(&mut self, c: char, shown: &mut String) {
         let after_return = std::mem::replace(&mut self.returned, c == '\r');
@@ -94,11 +103,7 @@ mod tests {
     use pulldown_cmark::{CodeBlockKind, Event, Parser, Tag, TagEnd};
 
     fn written(code: &str) -> String {
-        let mut shown = String::new();
-        let mut fence = Fence::open("python", &mut shown);
-        code.chars().for_each(|c| fence.push(c, &mut shown));
-        fence.close(&mut shown);
-        shown
+        Fence::whole("python", code)
     }
 
     /// The content of the only block, with nothing outside it.

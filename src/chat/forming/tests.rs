@@ -23,15 +23,45 @@ fn whole(part: u64, name: &str, arguments: &str) -> Delta {
     Delta::Call { part, call }
 }
 
-fn shown(deltas: Vec<Delta>) -> (Vec<String>, Vec<String>) {
+fn changes(deltas: Vec<Delta>) -> (Vec<Change>, Vec<String>) {
     let tools = tools();
     let mut forming = Forming::new(&tools);
-    let mut pieces: Vec<String> =
-        deltas.into_iter().map(|delta| forming.take(delta).expect("few calls")).collect();
+    let mut changes: Vec<Change> =
+        deltas.into_iter().flat_map(|delta| forming.take(delta).expect("few calls")).collect();
     let (rest, calls) = forming.finish();
-    pieces.push(rest);
-    pieces.retain(|piece| !piece.is_empty());
-    (pieces, calls.into_iter().map(|call| call.id).collect())
+    if !rest.is_empty() {
+        changes.push(Change::More(rest));
+    }
+    (changes, calls.into_iter().map(|call| call.id).collect())
+}
+
+/// The pieces, when nothing is mended.
+fn shown(deltas: Vec<Delta>) -> (Vec<String>, Vec<String>) {
+    let (changes, calls) = changes(deltas);
+    let piece = |change| match change {
+        Change::More(piece) => piece,
+        other @ Change::Instead { .. } => panic!("{other:?}"),
+    };
+    (changes.into_iter().map(piece).collect(), calls)
+}
+
+/// How the page looks in the end: where what was shown can be replaced, and where it can't.
+fn pages(deltas: Vec<Delta>) -> (String, String) {
+    let (mut page, mut stream) = (String::new(), String::new());
+    for change in changes(deltas).0 {
+        match change {
+            Change::More(piece) => {
+                page.push_str(&piece);
+                stream.push_str(&piece);
+            }
+            Change::Instead { old, new, added } => {
+                page.truncate(page.strip_suffix(old.as_str()).expect("it stands there").len());
+                page.push_str(&new);
+                stream.push_str(&added);
+            }
+        }
+    }
+    (page, stream)
 }
 
 #[test]
@@ -50,13 +80,51 @@ fn code_grows_in_its_fence() {
 }
 
 #[test]
-fn the_language_may_come_too_late_and_must_be_a_name() {
-    let late = r#"{"code": "x", "language": "r"}"#;
-    let odd = r#"{"language": "py`\n# hi", "code": "x"}"#;
-    for arguments in [late, odd] {
+fn a_language_must_be_a_name() {
+    for arguments in [
+        r#"{"language": "py`\n# hi", "code": "x"}"#,
+        r#"{"code": "x", "language": "py`\n# hi"}"#,
+        r#"{"code": "x", "language": "Python"}"#,
+    ] {
         let deltas = vec![start(0, "run_code"), more(0, arguments), whole(0, "run_code", arguments)];
         assert_eq!(shown(deltas).0.concat(), "\n\n````python\nx\n````\n");
     }
+}
+
+#[test]
+fn a_language_that_comes_behind_the_code_is_that_of_the_only_fence_in_the_end() {
+    let arguments = r#"{"code": "fn main() {}\n", "language": "rust"}"#;
+    let deltas = vec![
+        start(0, "run_code"),
+        more(0, r#"{"code": "fn main"#),
+        more(0, r#"() {}\n", "langu"#),
+        more(0, r#"age": "rust"}"#),
+        whole(0, "run_code", arguments),
+        whole(1, "run_code", r#"{"code": "ls", "language": "sh"}"#),
+    ];
+    let (grown, _) = changes(deltas.clone());
+    assert_eq!(grown[0], Change::More("\n\n````python\nfn main".to_owned()), "it is shown as it comes");
+    let (page, stream) = pages(deltas);
+    let next = "\n\n````sh\nls\n````\n";
+    assert_eq!(page, format!("\n\n````rust\nfn main() {{}}\n````\n{next}"));
+    assert_eq!(
+        stream,
+        format!("\n\n````python\nfn main() {{}}\n````\n\nThe language of the code above is rust.\n\n{next}")
+    );
+}
+
+#[test]
+fn a_call_that_waits_for_its_turn_has_the_right_fence_at_once() {
+    let arguments = r#"{"code": "ls", "language": "sh"}"#;
+    let deltas = vec![
+        start(0, "run_code"),
+        more(0, r#"{"code": "1"#),
+        start(1, "run_code"),
+        more(1, arguments),
+        whole(1, "run_code", arguments),
+        whole(0, "run_code", r#"{"code": "1"}"#),
+    ];
+    assert_eq!(shown(deltas).0.concat(), "\n\n````python\n1\n````\n\n\n````sh\nls\n````\n");
 }
 
 #[test]
@@ -68,9 +136,12 @@ fn a_call_without_its_beginning_is_shown_at_its_end() {
 #[test]
 fn what_is_shown_in_the_end_is_what_will_be_run() {
     let twice = r#"{"code": "good()", "code": "bad()"}"#;
-    let (pieces, _) =
-        shown(vec![start(0, "run_code"), more(0, twice), whole(0, "run_code", r#"{"code": "bad()"}"#)]);
-    assert!(pieces.concat().ends_with("````python\nbad()\n````\n"), "{pieces:?}");
+    let (page, stream) =
+        pages(vec![start(0, "run_code"), more(0, twice), whole(0, "run_code", r#"{"code": "bad()"}"#)]);
+    assert_eq!(page, "\n\n````python\nbad()\n````\n");
+    let (before, counts) = stream.split_once("what counts is this:").expect("it is said");
+    assert_eq!(before, "\n\n````python\ngood()bad()\n````\n\nThe call ended otherwise than it began; ");
+    assert_eq!(counts, page);
 }
 
 #[test]
