@@ -34,6 +34,9 @@ pub enum ChatError {
     /// The server refused the request.
     #[error("{0}")]
     Refused(String),
+    /// The account has no credit left.
+    #[error("{0}")]
+    Unpaid(String),
     /// The server is too busy, and it was tried often enough.
     #[error("{0}")]
     Busy(String),
@@ -60,6 +63,7 @@ impl ChatError {
             ChatError::Key(_) => "ModelKeyError",
             ChatError::Unreachable(_) => "ModelUnreachable",
             ChatError::Refused(_) => "ModelError",
+            ChatError::Unpaid(_) => "ModelUnpaid",
             ChatError::Busy(_) => "ModelBusy",
             ChatError::TooLong(_) => "ConversationTooLong",
             ChatError::Garbled(_) => "ModelReplyError",
@@ -143,6 +147,25 @@ impl Circumstances<'_> {
                  or allow more time with the setting model.silence_timeout",
                 time.as_secs_f64()
             )),
+            ModelError::Wordless(time) => ChatError::Unreachable(format!(
+                "{name} at {address} showed no more than signs of life for {} s, so the request was given up; it may be \
+                 overloaded: run the cell again later, or allow more time with the setting model.silence_timeout (a \
+                 fifth of that)",
+                time.as_secs_f64()
+            )),
+            ModelError::Closed => ChatError::Unreachable(format!(
+                "{address} closed the connection before {name} had said anything; run the cell again, and look into \
+                 the server's log if it stays so"
+            )),
+            ModelError::Unpaid { status, text } => {
+                let text = clean(text, self.secrets);
+                let said = if text.is_empty() { String::new() } else { format!(" and said: {text}") };
+                ChatError::Unpaid(format!(
+                    "{address} does not answer for {name}, because the account has no credit left (status \
+                     {status}){said}\nAdd credit or raise the account's limit with the provider, use another key, or \
+                     choose another model with %model"
+                ))
+            }
             ModelError::Truncated => ChatError::Garbled(format!(
                 "{address} ended its answer before {name} had said anything; run the cell again, \
                  and look into the server's log if it stays so"
@@ -209,9 +232,6 @@ impl Circumstances<'_> {
             404 | 405 => ChatError::Refused(format!(
                 "{address} has nothing to chat with there (status {status}){said}\n\
                  Check the address: for a compatible server base_url usually ends in /v1"
-            )),
-            402 => ChatError::Refused(format!(
-                "{address} wants to be paid (status {status}){said}\nCheck the account's credit"
             )),
             _ => {
                 ChatError::Refused(format!("{name} at {address} refused the request (status {status}){said}"))
@@ -293,6 +313,12 @@ pub(crate) fn nearest<'a>(name: &str, names: &'a [String]) -> Vec<&'a str> {
 }
 
 fn nearest_remedy(name: &str, offered: &[String]) -> String {
+    if offered.iter().any(|known| known == name) {
+        return format!(
+            "It lists {name} all the same and yet refuses it: the account may have no access to it, or the server can't \
+             load it (its log says why); choose another with %model"
+        );
+    }
     let near = nearest(name, offered);
     if !near.is_empty() {
         return format!("Did you mean {}? %model lists what there is", near.join(" or "));

@@ -1,7 +1,7 @@
 //! One question and its answer: tries, waits, streams, and shows what comes.
 //!
 //! Imports `event`. The rules: a failure before anything was shown may be retried, one afterwards
-//! never; silence has a limit; `cancel` drops the stream, which the server sees as a disconnect.
+//! never; silence has a limit, and so have signs of life without a word; `cancel` drops the stream, which the server sees as a disconnect.
 
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,9 @@ use crate::event::{Ending, Event, EventSender, Notice};
 
 /// When nothing has come for so long, the user is told what is being waited for.
 const PATIENT_FOR: Duration = Duration::from_secs(3);
+
+/// A server that only shows signs of life may do so for so many times the limit on silence.
+const ALIVE: u32 = 5;
 
 /// A question to put.
 pub(super) struct Exchange<'a> {
@@ -206,11 +209,14 @@ impl Exchange<'_> {
     async fn stream(&self, shown: &mut Shown<'_>, progress: &mut Progress<'_>) -> Result<Stop, ModelError> {
         let model = Model::connect(self.endpoint, self.understands)?;
         let mut generation = model.stream(self.request)?;
-        let mut silent_since = Instant::now();
+        let wordless = self.silence.saturating_mul(ALIVE);
+        let mut word = Instant::now();
         let mut mask = Mask::new(self.secrets);
         loop {
             let pause = if !shown.has_begun() && !progress.is_showing() { PATIENT_FOR } else { self.silence };
-            let limit = self.silence.saturating_sub(silent_since.elapsed()).min(pause);
+            let sign = generation.heard().map_or(word, |heard| heard.max(word));
+            let limit = self.silence.saturating_sub(sign.elapsed());
+            let limit = limit.min(wordless.saturating_sub(word.elapsed())).min(pause);
             let next = tokio::select! {
                 biased;
                 () = self.cancel.cancelled() => return Ok(Stop::Interrupted),
@@ -218,7 +224,7 @@ impl Exchange<'_> {
             };
             let error = match next {
                 Ok(Some(Ok(delta))) => {
-                    silent_since = Instant::now();
+                    word = Instant::now();
                     progress.clear().await;
                     match self.pass(shown, mask.pass(delta)).await {
                         None => continue,
@@ -227,8 +233,13 @@ impl Exchange<'_> {
                 }
                 Ok(Some(Err(error))) => error,
                 Ok(None) => ModelError::Truncated,
-                Err(_) if silent_since.elapsed() < self.silence => {
-                    progress.say(format!("waiting for {} to begin", self.endpoint.full_name)).await;
+                Err(_) if word.elapsed() >= wordless => ModelError::Wordless(wordless),
+                Err(_)
+                    if generation.heard().map_or(word, |heard| heard.max(word)).elapsed() < self.silence =>
+                {
+                    if !shown.has_begun() && !progress.is_showing() {
+                        progress.say(format!("waiting for {} to begin", self.endpoint.full_name)).await;
+                    }
                     continue;
                 }
                 Err(_) => ModelError::Silent(self.silence),
@@ -239,7 +250,7 @@ impl Exchange<'_> {
             if let Some(stop) = self.pass(shown, mask.rest()).await {
                 return Ok(stop);
             }
-            return Ok(Stop::Cut(clean(&error.to_string(), self.secrets)));
+            return Ok(Stop::Cut(cut(&error, self.secrets)));
         }
     }
 
@@ -273,6 +284,21 @@ impl Exchange<'_> {
             Err(Unshown::TooMany(why)) => Some(Stop::Cut(why.to_string())),
         }
     }
+}
+
+/// Why a reply that had begun went no further, and what to do.
+fn cut(error: &ModelError, secrets: &[Secret]) -> String {
+    let what = match error {
+        ModelError::Closed => "the server closed the connection in the middle of its reply".to_owned(),
+        other => clean(&other.to_string(), secrets),
+    };
+    let remedy = match error {
+        ModelError::Silent(_) | ModelError::Wordless(_) => {
+            "run the cell again, or allow more time with the setting model.silence_timeout"
+        }
+        _ => "run the cell again for a whole reply",
+    };
+    format!("{}; what has come is kept; {remedy}", what.trim_end_matches('.'))
 }
 
 /// What a model's reason to stop means.

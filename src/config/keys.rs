@@ -168,7 +168,7 @@ pub static KEYS: &[Key] = &[
         model.silence_timeout,
         TIME,
         Project::Free,
-        "How long a reply may be silent before it counts as cut off, also before its first token."
+        "How long a reply may be silent before it counts as cut off, also before its first token. A server that only keeps the connection alive meanwhile (comments in its stream) is given five times as long."
     ),
     key!(
         model.local,

@@ -176,11 +176,97 @@ async fn silence_has_a_limit_before_and_after_the_first_text() {
     let reply = ask(&chat, "?").await.0.expect("a part of an answer");
     assert_eq!(reply.text, "and then");
     assert!(
-        matches!(&reply.ending, Ending::Cut(why) if why.contains("nothing arrived")),
+        matches!(&reply.ending, Ending::Cut(why) if why.contains("nothing arrived for 0.3 s; what has come is kept")
+            && why.contains("model.silence_timeout")),
         "{:?}",
         reply.ending
     );
     server.ended(2).await;
+}
+
+/// A comment, as servers send them to keep a stream alive.
+fn pings(count: usize) -> Vec<Step> {
+    (0..count).flat_map(|_| [send(": ping\n\n"), Step::Pause(100)]).collect()
+}
+
+#[tokio::test]
+async fn a_comment_that_keeps_the_stream_alive_is_no_silence() {
+    let mut script = vec![streaming()];
+    script.extend(pings(10));
+    script.push(text("at "));
+    script.extend(pings(10));
+    script.extend([text("last"), stop("stop"), done()]);
+    let server = Server::play(vec![script]).await;
+    let settings = ModelSettings { silence_timeout: Duration::from_millis(400), ..settings(&server.v1()) };
+    let reply = ask(&chat(&settings), "?").await.0.expect("an answer");
+    assert_eq!((reply.text.as_str(), reply.ending), ("at last", Ending::Complete));
+}
+
+#[tokio::test]
+async fn a_server_that_only_keeps_its_stream_alive_is_given_up_all_the_same() {
+    let mut never = vec![streaming()];
+    never.extend(pings(100));
+    let mut half = vec![streaming(), text("half")];
+    half.extend(pings(100));
+    let server = Server::play(vec![never, half]).await;
+    let settings = ModelSettings { silence_timeout: Duration::from_millis(400), ..settings(&server.v1()) };
+    let chat = chat(&settings);
+    let Err(ChatError::Unreachable(text)) = ask(&chat, "?").await.0 else { panic!("no failure") };
+    assert!(text.contains("signs of life for 2 s") && text.contains("model.silence_timeout"), "{text}");
+    let reply = ask(&chat, "?").await.0.expect("a part of an answer");
+    assert_eq!(reply.text, "half");
+    let Ending::Cut(why) = &reply.ending else { panic!("{:?}", reply.ending) };
+    assert!(
+        why.contains("for 2 s nothing arrived but signs of life") && why.contains("silence_timeout"),
+        "{why}"
+    );
+}
+
+#[tokio::test]
+async fn a_connection_that_is_closed_in_a_reply_is_said_in_plain_words() {
+    let chunked = head("200 OK", "content-type: text/event-stream\r\ntransfer-encoding: chunked\r\n");
+    let half = chunk(&serde_json::json!({"content": "half"}), None);
+    let sized = send(format!("{:x}\r\n{half}\r\n", half.len()));
+    for end in [vec![], vec![Step::Reset], vec![send("ff\r\ndata")]] {
+        let mut script = vec![chunked.clone(), sized.clone(), Step::Pause(100)];
+        script.extend(end);
+        let server = Server::play(vec![script]).await;
+        let reply = ask(&chat(&settings(&server.v1())), "?").await.0.expect("a part of an answer");
+        assert_eq!(reply.text, "half");
+        assert_eq!(
+            reply.ending,
+            Ending::Cut(
+                "the server closed the connection in the middle of its reply; what has come is kept; run the cell \
+                 again for a whole reply"
+                    .to_owned()
+            )
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_account_without_credit_is_not_asked_again_and_is_named() {
+    let body = serde_json::json!({"error": {
+        "message": "You exceeded your current quota.", "type": "insufficient_quota", "code": "insufficient_quota",
+    }});
+    let server = Server::play(vec![json("429 Too Many Requests", "", &body)]).await;
+    let Err(ChatError::Unpaid(text)) = ask(&chat(&settings(&server.v1())), "?").await.0 else {
+        panic!("no failure")
+    };
+    for part in ["no credit left", "exceeded your current quota", "Add credit", "%model"] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert_eq!(server.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn a_model_that_is_listed_and_refused_is_not_offered_again() {
+    let unknown = error("404 Not Found", "", "model 'phi-4' not found");
+    let server = Server::play(vec![unknown, models(&["phi-4", "phi-4-mini"])]).await;
+    let settings = ModelSettings { name: Some("phi-4".to_owned()), ..settings(&server.v1()) };
+    let Err(ChatError::Name(text)) = ask(&chat(&settings), "?").await.0 else { panic!("no failure") };
+    assert!(text.contains("lists phi-4 all the same and yet refuses it"), "{text}");
+    assert!(!text.contains("Did you mean"), "{text}");
 }
 
 #[tokio::test]

@@ -17,6 +17,17 @@ pub(crate) enum ModelError {
     /// The connection was lost while waiting for or reading the reply.
     #[error("the connection was lost: {0}")]
     Lost(String),
+    /// The server closed the connection before the reply was over.
+    #[error("the server closed the connection")]
+    Closed,
+    /// The account that the key belongs to can't pay for an answer.
+    #[error("status {status}: {text}")]
+    Unpaid {
+        /// The HTTP status.
+        status: u16,
+        /// The server's own words, as they came.
+        text: String,
+    },
     /// The server answered with an error status.
     #[error("status {status}: {text}")]
     Status {
@@ -42,8 +53,11 @@ pub(crate) enum ModelError {
     #[error("{0}")]
     Setup(String),
     /// Nothing arrived for that long.
-    #[error("nothing arrived for {0:?}")]
+    #[error("nothing arrived for {} s", .0.as_secs_f64())]
     Silent(Duration),
+    /// The server did no more than keep the connection alive for that long.
+    #[error("for {} s nothing arrived but signs of life, and no word of the reply", .0.as_secs_f64())]
+    Wordless(Duration),
 }
 
 /// What a `Retry-After` header says.
@@ -64,6 +78,7 @@ enum Kind {
     Refused,
     Unreachable,
     Lost,
+    Closed,
     TooLarge,
 }
 
@@ -81,6 +96,9 @@ impl Transport {
                 kind = Kind::Refused;
             }
             let word = link.to_string();
+            if kind == Kind::Lost && (io.is_some_and(is_closed) || word.contains("closed before message")) {
+                kind = Kind::Closed;
+            }
             if !words.iter().any(|known| known.contains(&word)) {
                 words.push(word);
             }
@@ -101,6 +119,7 @@ impl Transport {
             Kind::Refused => ModelError::Refused,
             Kind::Unreachable => ModelError::Unreachable(self.cause),
             Kind::Lost => ModelError::Lost(self.cause),
+            Kind::Closed => ModelError::Closed,
             Kind::TooLarge => ModelError::Garbled(self.cause),
         }
     }
@@ -113,15 +132,9 @@ impl ModelError {
                 Some(transport) => transport.clone().into_error(),
                 None => ModelError::Lost(inner.to_string()),
             },
-            HttpError::InvalidStatusCodeWithDetails { status, body, headers } => ModelError::Status {
-                status: status.as_u16(),
-                text: server_words(body),
-                retry_after: retry_after(headers, chrono::Utc::now()),
-                location: headers
-                    .get(http::header::LOCATION)
-                    .and_then(|value| value.to_str().ok())
-                    .map(str::to_owned),
-            },
+            HttpError::InvalidStatusCodeWithDetails { status, body, headers } => {
+                ModelError::rejected(status.as_u16(), body, headers)
+            }
             HttpError::InvalidContentType(kind) => ModelError::Garbled(format!(
                 "it answered with the content type {}, not with a stream of events",
                 kind.to_str().unwrap_or("(unreadable)")
@@ -135,21 +148,32 @@ impl ModelError {
         }
     }
 
+    /// An answer with an error status.
+    fn rejected(status: u16, body: &str, headers: &http::HeaderMap) -> Self {
+        let text = server_words(body);
+        if is_unpaid(status, body) {
+            return ModelError::Unpaid { status, text };
+        }
+        ModelError::Status {
+            status,
+            text,
+            retry_after: retry_after(headers, chrono::Utc::now()),
+            location: headers
+                .get(http::header::LOCATION)
+                .and_then(|value| value.to_str().ok())
+                .map(str::to_owned),
+        }
+    }
+
     /// `begun` says whether the server had already accepted the request.
     pub(super) fn from_library(error: &ProviderError, begun: bool) -> Self {
         if let Some(response) = error.provider_response() {
             let empty = http::HeaderMap::new();
             let headers = response.headers.as_ref().unwrap_or(&empty);
             return match response.status {
-                Some(status) if !begun && !status.is_success() => ModelError::Status {
-                    status: status.as_u16(),
-                    text: server_words(&response.body),
-                    retry_after: retry_after(headers, chrono::Utc::now()),
-                    location: headers
-                        .get(http::header::LOCATION)
-                        .and_then(|value| value.to_str().ok())
-                        .map(str::to_owned),
-                },
+                Some(status) if !begun && !status.is_success() => {
+                    ModelError::rejected(status.as_u16(), &response.body, headers)
+                }
                 _ => ModelError::InStream(server_words(&response.body)),
             };
         }
@@ -169,7 +193,9 @@ impl ModelError {
     /// The server's own words, when there are any.
     pub(crate) fn words(&self) -> &str {
         match self {
-            ModelError::Status { text, .. } | ModelError::InStream(text) => text,
+            ModelError::Status { text, .. }
+            | ModelError::Unpaid { text, .. }
+            | ModelError::InStream(text) => text,
             _ => "",
         }
     }
@@ -178,10 +204,34 @@ impl ModelError {
     pub(crate) fn is_transient(&self) -> bool {
         match self {
             ModelError::Status { status, .. } => matches!(status, 408 | 425 | 429 | 500..=599),
-            ModelError::Lost(_) | ModelError::Truncated => true,
+            ModelError::Lost(_) | ModelError::Closed | ModelError::Truncated => true,
             _ => false,
         }
     }
+}
+
+/// Whether an error of the system is the other side's end of the connection.
+fn is_closed(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe)
+}
+
+/// Whether a refusal is for want of money, in the codes and words of the providers that there are: waiting does not mend
+/// it, though some answer with the status of a server that is busy.
+fn is_unpaid(status: u16, body: &str) -> bool {
+    const SIGNS: &[&str] = &[
+        "insufficient_quota",
+        "billing_hard_limit_reached",
+        "billing_not_active",
+        "billing_error",
+        "insufficient_balance",
+        "insufficient balance",
+        "insufficient credits",
+        "credit balance is too low",
+        "does not have any credits",
+    ];
+    let body = body.to_lowercase();
+    status == 402 || (matches!(status, 400 | 403 | 429) && SIGNS.iter().any(|sign| body.contains(sign)))
 }
 
 /// The human part of an error's body: servers wrap it in half a dozen ways.
@@ -245,6 +295,24 @@ mod tests {
         assert_eq!(after("-3"), None);
         assert_eq!(after("1e300"), None);
         assert_eq!(after("soon"), None);
+    }
+
+    #[test]
+    fn a_refusal_for_want_of_money_is_told_from_a_busy_server() {
+        for (status, body, unpaid) in [
+            (429, r#"{"error":{"message":"You exceeded it.","code":"insufficient_quota"}}"#, true),
+            (400, r#"{"error":{"message":"Your credit balance is too low to access the API."}}"#, true),
+            (402, "", true),
+            (
+                429,
+                r#"{"error":{"message":"You exceeded your current quota.","status":"RESOURCE_EXHAUSTED"}}"#,
+                false,
+            ),
+            (429, "slow down", false),
+            (500, "insufficient_quota", false),
+        ] {
+            assert_eq!(is_unpaid(status, body), unpaid, "{status} {body}");
+        }
     }
 
     #[test]

@@ -11,8 +11,8 @@
 //!   of one event; a missing content type is taken for the one that was asked for.
 //! - Errors never contain the URL, since one provider carries its key there.
 
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
@@ -82,6 +82,8 @@ fn is_loopback(url: &reqwest::Url) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     last: Mutex<Option<(String, Http)>>,
+    /// When a server was last heard from.
+    pub(super) heard: Heard,
     /// What providers want to see again.
     pub(super) turns: Turns,
 }
@@ -95,9 +97,24 @@ impl Connections {
         {
             return Ok(http.clone());
         }
-        let http = Http::new(base_url, connect_timeout)?;
+        let http = Http { heard: self.heard.clone(), ..Http::new(base_url, connect_timeout)? };
         *last = Some((base_url.to_owned(), http.clone()));
         Ok(http)
+    }
+}
+
+/// When a byte last came: what the library passes over (comments that keep a stream alive) is a sign of life, too.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Heard(Arc<Mutex<Option<Instant>>>);
+
+impl Heard {
+    fn now(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// When that was.
+    pub(super) fn last(&self) -> Option<Instant> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -105,6 +122,7 @@ impl Connections {
 #[derive(Debug, Clone)]
 pub(super) struct Http {
     client: reqwest::Client,
+    heard: Heard,
 }
 
 impl Http {
@@ -130,7 +148,7 @@ impl Http {
                 Transport::from_reqwest(e).cause
             ))
         })?;
-        Ok(Http { client })
+        Ok(Http { client, heard: Heard::default() })
     }
 
     async fn send_bytes(&self, request: Request<Bytes>) -> HttpResult<reqwest::Response> {
@@ -150,6 +168,7 @@ impl Http {
             .send()
             .await
             .map_err(|e| Error::instance(Transport::from_reqwest(e)))?;
+        self.heard.now();
         if response.status() == StatusCode::OK {
             return Ok(response);
         }
@@ -178,11 +197,12 @@ async fn prefix(response: reqwest::Response, limit: usize) -> Vec<u8> {
 }
 
 /// A whole body of at most `limit` bytes.
-async fn whole(response: reqwest::Response, limit: usize) -> HttpResult<Bytes> {
+async fn whole(response: reqwest::Response, limit: usize, heard: &Heard) -> HttpResult<Bytes> {
     let mut body = response.bytes_stream();
     let mut read = Vec::new();
     while let Some(chunk) = body.next().await {
         let chunk = chunk.map_err(|e| Error::instance(Transport::from_reqwest(e)))?;
+        heard.now();
         if read.len() + chunk.len() > limit {
             return Err(Error::instance(Transport::too_large(limit)));
         }
@@ -214,7 +234,8 @@ impl HttpClientExt for Http {
             if let Some(headers) = head.headers_mut() {
                 *headers = response.headers().clone();
             }
-            let body: LazyBody<U> = Box::pin(async move { Ok(U::from(whole(response, WHOLE_BODY).await?)) });
+            let body: LazyBody<U> =
+                Box::pin(async move { Ok(U::from(whole(response, WHOLE_BODY, &http.heard).await?)) });
             head.body(body).map_err(Error::Protocol)
         }
     }
@@ -249,10 +270,11 @@ impl HttpClientExt for Http {
         if let Some(into) = head.headers_mut() {
             *into = headers;
         }
+        let heard = self.heard.clone();
         let body: rig_core::http_client::BoxedStream = if document {
-            Box::pin(stream::once(async move { Ok(one_event(&whole(response, WHOLE_BODY).await?)) }))
+            Box::pin(stream::once(async move { Ok(one_event(&whole(response, WHOLE_BODY, &heard).await?)) }))
         } else {
-            Box::pin(bounded(response.bytes_stream()))
+            Box::pin(bounded(response.bytes_stream(), heard))
         };
         head.body(body).map_err(Error::Protocol)
     }
@@ -289,10 +311,12 @@ fn one_event(document: &Bytes) -> Bytes {
 /// The chunks of a stream, until a line or the whole of it is too long.
 fn bounded(
     chunks: impl Stream<Item = reqwest::Result<Bytes>> + Send + 'static,
+    heard: Heard,
 ) -> impl Stream<Item = HttpResult<Bytes>> + Send + 'static {
     let (mut line, mut total) = (0_usize, 0_usize);
     chunks.map(move |chunk| {
         let chunk = chunk.map_err(|e| Error::instance(Transport::from_reqwest(e)))?;
+        heard.now();
         total += chunk.len();
         line = match chunk.iter().rposition(|byte| *byte == b'\n') {
             Some(at) => chunk.len() - at - 1,
@@ -327,7 +351,7 @@ pub(crate) async fn get_json(
     if response.status() != StatusCode::OK {
         return Err(ModelError::from_http(&rejection(response).await));
     }
-    let body = whole(response, WHOLE_BODY).await.map_err(|e| ModelError::from_http(&e))?;
+    let body = whole(response, WHOLE_BODY, &http.heard).await.map_err(|e| ModelError::from_http(&e))?;
     serde_json::from_slice(&body).map_err(|e| ModelError::Garbled(format!("the answer is not JSON: {e}")))
 }
 

@@ -5,7 +5,7 @@
 //! of its errors is reported by us.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use rig_core::completion::{CompletionRequest, FinishReason, Message as LibraryMessage};
@@ -169,6 +169,11 @@ pub(crate) struct Generation {
 }
 
 impl Generation {
+    /// When a byte last came from the server, which may mean nothing; none may have come for this.
+    pub(crate) fn heard(&self) -> Option<Instant> {
+        self.connections.heard.last()
+    }
+
     /// The next part; `None` after the end or an error. Dropping the `Generation` cancels the request.
     pub(crate) async fn next(&mut self) -> Option<Result<Delta, ModelError>> {
         self.advance().with_subscriber(NoSubscriber::new()).await
