@@ -19,9 +19,9 @@ use super::{
     agent, asking, assist, language, magics,
 };
 use crate::cell::{self, Block, Dialect, Vocabulary};
-use crate::chat::{Chat, Place, Ran};
+use crate::chat::{Chat, Place, Prompt, Ran};
 use crate::config::{AgentSettings, Flavor, Install, Status};
-use crate::event::{Ask, Bundle, Event, EventSender, Failure, Notice};
+use crate::event::{Ask, Bundle, Event, EventSender, Failure, Notice, words};
 use crate::sandbox::{ExecutionLog, Sandbox, Watch};
 
 /// The kernel's engine: one sandbox, one conversation.
@@ -229,7 +229,12 @@ impl Engine {
             tasks.iter().any(|task| task.wishes.explain) || (self.habits.explain && !tasks.is_empty());
         if !interrupted && cell.has_prose() {
             let failure = match self.question(&cell, options, around).await {
-                Ok(question) => self.converse(&question, request, &place, around, &mut outcome).await,
+                Ok(question) => {
+                    if let Some(text) = too_long(&question.prompt) {
+                        send(around.events, Event::Notice(Notice::warning(text))).await;
+                    }
+                    self.converse(&question, request, &place, around, &mut outcome).await
+                }
                 Err(failure) => Some(failure),
             };
             if let Some(failure) = failure {
@@ -302,6 +307,19 @@ impl Engine {
         send(events, Event::Error(failure.clone())).await;
         Outcome { failure: Some(failure), ..Outcome::default() }
     }
+}
+
+/// What the user is told of a prompt that is not sent whole.
+fn too_long(prompt: &Prompt) -> Option<String> {
+    let sent = prompt.cut_to()?;
+    let figure = |bytes: usize| words::thousands(bytes as u64);
+    Some(format!(
+        "The prompt has {} bytes, and the model is sent {} of one at most: the {} in its middle are left out. Put the long \
+         part into a file of the workspace, where code can read all of it, and mention the file (@name).",
+        figure(prompt.text.len()),
+        figure(sent),
+        figure(prompt.text.len() - sent),
+    ))
 }
 
 /// How a kernelspec's cells are read.

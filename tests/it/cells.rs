@@ -285,6 +285,19 @@ async fn the_model_is_told_of_a_failure_and_the_cell_stays_failed() {
 }
 
 #[tokio::test]
+async fn a_prompt_that_is_too_long_is_said_to_be_cut() {
+    let server = Server::play(vec![answer(&["ok"])]).await;
+    let kernel = Kernel::new(Flavor::Markdown, Some(&server));
+    let ran = kernel.run(&"long ".repeat(40_000)).await.succeeded();
+    assert!(!ran.remarks().contains("left out"), "{}", ran.remarks());
+    let ran = kernel.run(&"long! ".repeat(50_000)).await.succeeded();
+    let remarks = ran.remarks();
+    for part in ["299,999 bytes", "200,000 of one at most", "99,999 in its middle", "file of the workspace"] {
+        assert!(remarks.contains(part), "{remarks}");
+    }
+}
+
+#[tokio::test]
 async fn an_interrupt_ends_a_reply_and_keeps_what_it_said() {
     let server = Server::play(vec![vec![streaming(), text("The beginning"), Step::Pause(600_000)]]).await;
     let kernel = Kernel::new(Flavor::Markdown, Some(&server));

@@ -205,6 +205,13 @@ impl Step {
     }
 }
 
+impl Prompt {
+    /// How many bytes of its text are remembered and sent at most, when it has more.
+    pub(crate) fn cut_to(&self) -> Option<usize> {
+        (self.text.len() > SAID).then_some(SAID)
+    }
+}
+
 /// Leaves the pictures that are remembered.
 fn remembered(images: &mut Vec<Image>) {
     images.retain(|image| image.base64.len() <= IMAGE);
