@@ -229,7 +229,7 @@ impl Open {
             fence.close(&mut added);
         }
         if text == self.decoded {
-            added.push_str(&format!("\nThe language of the code above is {language}.\n\n"));
+            added.extend(["\nThe language of the code above is ", language, ".\n\n"]);
         } else {
             added.push_str("\nThe call ended otherwise than it began; what counts is this:");
             added.push_str(&whole);

@@ -270,11 +270,11 @@ impl HttpClientExt for Http {
         if let Some(into) = head.headers_mut() {
             *into = headers;
         }
-        let heard = self.heard.clone();
+        let signs = self.heard.clone();
         let body: rig_core::http_client::BoxedStream = if document {
-            Box::pin(stream::once(async move { Ok(one_event(&whole(response, WHOLE_BODY, &heard).await?)) }))
+            Box::pin(stream::once(async move { Ok(one_event(&whole(response, WHOLE_BODY, &signs).await?)) }))
         } else {
-            Box::pin(bounded(response.bytes_stream(), heard))
+            Box::pin(bounded(response.bytes_stream(), signs))
         };
         head.body(body).map_err(Error::Protocol)
     }
