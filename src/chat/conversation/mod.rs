@@ -170,7 +170,7 @@ impl Conversation {
     fn replace(&mut self, at: usize, id: i64, place: &Place) {
         let body = self.body(at);
         let Entry { pinned, hidden, rank, .. } = self.entries[at];
-        let new = Entry { pinned, hidden, ..Entry::new(place, id, rank) };
+        let new = Entry { hidden, pinned, ..Entry::new(place, id, rank) };
         let old = std::mem::replace(&mut self.entries[at], new);
         if old.print == self.entries[at].print {
             self.before = body.map(|body| (id, body));

@@ -128,8 +128,8 @@ impl Engine {
                             Sought::Refused(why) => {
                                 let why = format!("@{name} was not attached: {why}");
                                 // A word that happens to be a folder's name may be just a word.
-                                let list = if told { &mut collected.remarks } else { &mut collected.quiet };
-                                list.push(why);
+                                let said = if told { &mut collected.remarks } else { &mut collected.quiet };
+                                said.push(why);
                                 break;
                             }
                             Sought::Nothing if last && told => {
