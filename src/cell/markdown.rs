@@ -8,7 +8,7 @@ use std::ops::Range;
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 
 use super::vocabulary::Vocabulary;
-use super::{Block, CellError, Part, info};
+use super::{Block, CellError, Part, Withheld, info};
 
 /// A fenced code block.
 #[derive(Debug, Clone, PartialEq)]
@@ -135,10 +135,25 @@ pub(super) fn language(fence: &Fence, words: &Vocabulary) -> Option<String> {
     }
 }
 
+/// What a Markdown text holds.
+#[derive(Debug, Default)]
+pub(super) struct Body {
+    pub(super) parts: Vec<Part>,
+    pub(super) withheld: Vec<Withheld>,
+}
+
+/// Whether a fence would be code if it did not say `norun`.
+fn withheld(fence: &Fence, info: &info::Info, line: usize, words: &Vocabulary) -> Option<Withheld> {
+    let known = info.language.as_deref().is_some_and(|name| words.canonical(name).is_some());
+    let contradicts = info.has("run");
+    (!fence.quoted && info.has("norun") && (known || contradicts)).then_some(Withheld { line, contradicts })
+}
+
 /// Prose and code of a Markdown text whose first line is line `first_line` of its cell.
-pub(super) fn parts(text: &str, first_line: usize, words: &Vocabulary) -> Result<Vec<Part>, CellError> {
+pub(super) fn parts(text: &str, first_line: usize, words: &Vocabulary) -> Result<Body, CellError> {
     let (fences, words_after) = fences(text);
     let mut parts = Vec::new();
+    let mut kept_out = Vec::new();
     let mut lines = Lines { text, at: 0, line: first_line };
     let mut prose_from = 0;
     let mut has_words = false;
@@ -154,6 +169,7 @@ pub(super) fn parts(text: &str, first_line: usize, words: &Vocabulary) -> Result
         }
         has_words |= fence.words_before;
         let info = info::read(&fence.info);
+        kept_out.extend(withheld(&fence, &info, line, words));
         match purpose(&fence, &info, words) {
             Purpose::Prose => has_words = true,
             Purpose::Unknown => {
@@ -176,7 +192,7 @@ pub(super) fn parts(text: &str, first_line: usize, words: &Vocabulary) -> Result
         }
     }
     push_prose(&mut parts, prose_from..text.len(), has_words || words_after);
-    Ok(parts)
+    Ok(Body { parts, withheld: kept_out })
 }
 
 /// Line numbers of growing offsets, each byte looked at once.

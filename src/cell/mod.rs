@@ -63,8 +63,19 @@ pub struct Cell {
     /// What a model is given as the user's words: the body as it was written, its fences included;
     /// empty when there is no prose.
     pub prompt: String,
+    /// The fences that would be code if they did not say `norun`; they stand in the prose.
+    pub withheld: Vec<Withheld>,
     /// What stands in the line of `%%chat` before the question; `None` without that magic.
     pub chat: Option<ChatLine>,
+}
+
+/// A fence that says `norun`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Withheld {
+    /// Its line in the cell, from 1.
+    pub line: usize,
+    /// Whether it says `run` too.
+    pub contradicts: bool,
 }
 
 /// How a question differs from the settings: the words `name=value` right behind `%%chat`.
@@ -261,7 +272,9 @@ pub fn parse(text: &str, dialect: Dialect, words: &Vocabulary) -> Result<Cell, C
             attributes: Vec::new(),
         })),
         head::Body::Markdown => {
-            cell.parts.extend(markdown::parts(body, head.line, words)?);
+            let read = markdown::parts(body, head.line, words)?;
+            cell.parts.extend(read.parts);
+            cell.withheld = read.withheld;
             if cell.has_prose() {
                 cell.prompt = String::from(body.trim());
             }
@@ -276,7 +289,7 @@ pub fn parse(text: &str, dialect: Dialect, words: &Vocabulary) -> Result<Cell, C
 /// As for [`parse`]: a fence that is never closed, or one marked `run` in an unknown language.
 pub fn fences(text: &str, words: &Vocabulary) -> Result<Vec<Block>, CellError> {
     let code = |part| if let Part::Code(block) = part { Some(block) } else { None };
-    Ok(markdown::parts(text, 1, words)?.into_iter().filter_map(code).collect())
+    Ok(markdown::parts(text, 1, words)?.parts.into_iter().filter_map(code).collect())
 }
 
 /// Lines end with `\n` alone: a shell takes a carriage return for a part of the last word.

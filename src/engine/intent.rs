@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::confirm::visible;
 use super::execute::Engine;
 use crate::cell::intent::{self, Decision};
-use crate::cell::{Block, Cell, Part};
+use crate::cell::{Block, Cell, Part, Withheld};
 
 /// What is remembered between cells.
 #[derive(Debug, Default)]
@@ -38,6 +38,8 @@ pub(super) struct Verdict {
     running: usize,
     /// How many of them run whatever the words say: marked `run`, or commands.
     marked: usize,
+    /// The fences that say `norun`.
+    withheld: Vec<Withheld>,
 }
 
 impl Verdict {
@@ -46,35 +48,73 @@ impl Verdict {
         !self.kept_back.contains(&block.line)
     }
 
-    /// For the reply's metadata: `run`, `reason`, `words`, `because`. `None` when words had no say.
+    /// For the reply's metadata: `run`, `reason`, `words`, `because`, and in which lines a fence says `norun`.
+    /// `None` when neither words nor such a fence had a say.
     pub(super) fn metadata(&self) -> Option<Value> {
-        let decision = self.decision.as_ref()?;
         let mut said = Map::new();
-        said.insert("run".to_owned(), json!(decision.run));
-        said.insert("reason".to_owned(), json!(decision.reason.name()));
-        if let Some(words) = decision.reason.words() {
-            said.insert("words".to_owned(), json!(words));
+        let norun = self.norun();
+        if let Some(decision) = &self.decision {
+            said.insert("run".to_owned(), json!(decision.run));
+            said.insert("reason".to_owned(), json!(decision.reason.name()));
+            if let Some(words) = decision.reason.words() {
+                said.insert("words".to_owned(), json!(words));
+            }
+            said.insert("because".to_owned(), json!(decision.reason.clause()));
+        } else if let Some(because) = norun {
+            said.insert("run".to_owned(), json!(self.running > 0));
+            said.insert("reason".to_owned(), json!("norun"));
+            said.insert("because".to_owned(), json!(because));
+        } else {
+            return None;
         }
-        said.insert("because".to_owned(), json!(decision.reason.clause()));
+        if norun.is_some() {
+            let lines: Vec<usize> = self.withheld.iter().map(|fence| fence.line).collect();
+            said.insert("norun".to_owned(), json!(lines));
+        }
         Some(Value::Object(said))
+    }
+
+    /// Why the fences that say `norun` did not run, as the end of a sentence that begins with "because".
+    fn norun(&self) -> Option<&'static str> {
+        let contradicts = self.withheld.iter().any(|fence| fence.contradicts);
+        match self.withheld.as_slice() {
+            [] => None,
+            _ if contradicts => Some("its fence says both `run` and `norun`, and `norun` wins"),
+            _ => Some("its fence says `norun`"),
+        }
     }
 
     /// The quiet remark about code that did not run.
     pub(super) fn notice(&self) -> Option<String> {
-        let decision = self.decision.as_ref()?;
-        let what = match self.kept_back.as_slice() {
-            [] => return None,
-            [_] => "The code was not run".to_owned(),
-            lines => format!("{} blocks were not run", lines.len()),
-        };
-        Some(format!(
-            "{what}: {}. To run it, write \u{201c}run\u{201d} behind the fence's language.",
-            visible(&decision.reason.clause())
-        ))
+        let words = self.decision.as_ref().and_then(|decision| {
+            Some(format!(
+                "{} not run: {}. To run it, write \u{201c}run\u{201d} behind the fence's language.",
+                blocks(self.kept_back.len())?,
+                visible(&decision.reason.clause())
+            ))
+        });
+        let fence = self.norun().and_then(|because| {
+            let blocks = blocks(self.withheld.len())?;
+            Some(format!("{blocks} not run: {because}. To run it, take `norun` away."))
+        });
+        match (words, fence) {
+            (Some(words), Some(fence)) => Some(format!("{words} {fence}")),
+            (words, fence) => words.or(fence),
+        }
     }
 
     /// The whole of it, for `%why`.
     fn sentence(&self) -> String {
+        let norun = self.norun().map(|because| format!("The code did not run, because {because}."));
+        match norun {
+            Some(norun) if self.running == 0 && self.kept_back.is_empty() => norun,
+            Some(norun) => format!("{} Of another block: {norun}", self.of_the_rest()),
+            None => self.of_the_rest(),
+        }
+    }
+
+    /// The same for the blocks whose fences do not say `norun`.
+    fn of_the_rest(&self) -> String {
         let marked = match self.marked {
             0 => String::new(),
             _ => " A command at the cell's head, and a fence marked `run`, run whatever the words say."
@@ -92,6 +132,15 @@ impl Verdict {
                 format!("The code {ran}, because {}.{}{marked}", visible(&decision.reason.clause()), how)
             }
         }
+    }
+}
+
+/// "The code was", "2 blocks were"; `None` for none.
+fn blocks(count: usize) -> Option<String> {
+    match count {
+        0 => None,
+        1 => Some("The code was".to_owned()),
+        count => Some(format!("{count} blocks were")),
     }
 }
 
@@ -113,7 +162,8 @@ impl Engine {
 
     /// Decides which blocks of a cell run, and remembers why.
     pub(super) fn intended(&self, cell: &Cell) -> Verdict {
-        let mut verdict = Verdict { decision: None, kept_back: Vec::new(), running: 0, marked: 0 };
+        let withheld = cell.withheld.clone();
+        let mut verdict = Verdict { decision: None, kept_back: Vec::new(), running: 0, marked: 0, withheld };
         let mut unmarked = Vec::new();
         for block in cell.blocks() {
             if block.has("run") {
@@ -130,7 +180,7 @@ impl Engine {
             verdict.decision = Some(decision);
         }
         verdict.running = verdict.marked + unmarked.len() - verdict.kept_back.len();
-        if verdict.marked + unmarked.len() > 0 {
+        if verdict.marked + unmarked.len() + verdict.withheld.len() > 0 {
             self.intent.get().last = Some(verdict.clone());
         }
         verdict
@@ -156,7 +206,7 @@ mod tests {
     fn verdict(run: bool, reason: Reason, kept_back: &[usize], marked: usize) -> Verdict {
         let running = marked + usize::from(run);
         let decision = Some(Decision { run, reason });
-        Verdict { decision, kept_back: kept_back.to_vec(), running, marked }
+        Verdict { decision, kept_back: kept_back.to_vec(), running, marked, withheld: Vec::new() }
     }
 
     #[test]
@@ -178,9 +228,30 @@ mod tests {
 
     #[test]
     fn the_reason_for_code_that_words_have_no_say_about() {
-        let off = Verdict { decision: None, kept_back: Vec::new(), running: 1, marked: 0 };
+        let off =
+            Verdict { decision: None, kept_back: Vec::new(), running: 1, marked: 0, withheld: Vec::new() };
         assert!(off.sentence().contains("`%intent` is off") && off.metadata().is_none());
         let marked = Verdict { marked: 1, ..off };
         assert!(marked.sentence().contains("marked `run`"));
+    }
+
+    #[test]
+    fn a_fence_that_says_norun_is_told_and_so_is_its_contradiction() {
+        let fence = |contradicts| Withheld { line: 3, contradicts };
+        let of = |withheld: &[Withheld]| Verdict {
+            decision: None,
+            kept_back: Vec::new(),
+            running: 0,
+            marked: 0,
+            withheld: withheld.to_vec(),
+        };
+        let plain = of(&[fence(false)]);
+        assert_eq!(plain.sentence(), "The code did not run, because its fence says `norun`.");
+        assert!(plain.notice().is_some_and(|said| said.contains("was not run: its fence says `norun`")));
+        let both = of(&[fence(true)]);
+        assert!(both.sentence().contains("both `run` and `norun`, and `norun` wins"), "{}", both.sentence());
+        let mixed = Verdict { withheld: vec![fence(false)], ..verdict(true, Reason::Short(1), &[], 0) };
+        assert!(mixed.sentence().starts_with("The code ran") && mixed.sentence().contains("norun"));
+        assert_eq!(mixed.metadata().map(|m| m["norun"].clone()), Some(json!([3])));
     }
 }

@@ -5,6 +5,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | `tokens` | prose to words, without the code, quotes and HTML in it |
+//! | `scope` | what a "not" reaches in its sentence |
 //! | `phrases` | the phrases of `words.toml`, and where they stand among the words |
 //!
 //! # The table
@@ -16,6 +17,7 @@
 //! | is not there | runs |
 //! | forbids it ("don't run it"), or takes back what it ordered ("run it? no, don't") | stays |
 //! | orders it ("run it", "test this") | runs |
+//! | warns of it ("malicious code"), or speaks of a run that it does not order ("is it safe to run this?") | stays |
 //! | asks for the outcome ("does it work?") or has a container's trigger, before anything of the next row | runs |
 //! | asks something of the code itself ("explain", "refactor") | stays |
 //! | asks another question | stays |
@@ -23,6 +25,7 @@
 //! | is none of these | stays |
 
 mod phrases;
+mod scope;
 mod tokens;
 
 use phrases::{Found, Kind, Phrases};
@@ -51,6 +54,10 @@ pub enum Reason {
     Forbidden(String),
     /// It is to run.
     Ordered(String),
+    /// It is said to be dangerous, and nothing orders a run.
+    Danger(String),
+    /// A run is spoken of, and none is ordered.
+    Spoken(String),
     /// The outcome is asked for.
     Outcome(String),
     /// One of a container's triggers.
@@ -76,6 +83,8 @@ impl Reason {
             Reason::NoProse => "no-prose",
             Reason::Forbidden(_) => "forbidden",
             Reason::Ordered(_) => "ordered",
+            Reason::Danger(_) => "danger",
+            Reason::Spoken(_) => "spoken-of",
             Reason::Outcome(_) => "outcome",
             Reason::Trigger(_) => "trigger",
             Reason::Declined(_) => "about-the-code",
@@ -92,6 +101,8 @@ impl Reason {
         match self {
             Reason::Forbidden(words)
             | Reason::Ordered(words)
+            | Reason::Danger(words)
+            | Reason::Spoken(words)
             | Reason::Outcome(words)
             | Reason::Trigger(words)
             | Reason::Declined(words)
@@ -106,6 +117,12 @@ impl Reason {
             Reason::NoProse => "there are no words around it".to_owned(),
             Reason::Forbidden(words) => format!("\u{201c}{words}\u{201d} says that it should not"),
             Reason::Ordered(words) => format!("\u{201c}{words}\u{201d} says that it should"),
+            Reason::Danger(words) => {
+                format!("\u{201c}{words}\u{201d} warns of it and nothing orders a run")
+            }
+            Reason::Spoken(words) => {
+                format!("\u{201c}{words}\u{201d} speaks of a run and does not order one")
+            }
             Reason::Outcome(words) => format!("\u{201c}{words}\u{201d} asks for the outcome"),
             Reason::Trigger(words) => format!("\u{201c}{words}\u{201d} is a container's trigger"),
             Reason::Declined(words) => {
@@ -130,6 +147,11 @@ pub fn decide<'a>(prose: &[&str], triggers: impl IntoIterator<Item = &'a str>) -
     let mut found = Phrases::builtin().find(&read.tokens);
     found.extend(phrases::triggers(triggers).find(&read.tokens));
     found.sort_by_key(|found| found.first);
+    for found in &mut found {
+        if found.kind == Kind::Ordered && scope::is_reported(&read.tokens, found) {
+            found.kind = Kind::Spoken;
+        }
+    }
     let quoted = |found: &Found| {
         let places = read.tokens.get(found.first).zip(read.tokens.get(found.last));
         let words = places.and_then(|(first, last)| text.get(first.start..last.end)).unwrap_or_default();
@@ -141,7 +163,8 @@ pub fn decide<'a>(prose: &[&str], triggers: impl IntoIterator<Item = &'a str>) -
     if read.tokens.is_empty() {
         return decided(true, Reason::NoProse);
     }
-    if let Some(found) = first(&[Kind::Forbidden]) {
+    let spanned = scope::forbidden(&read.tokens, &found);
+    if let Some(found) = first(&[Kind::Forbidden]).or(spanned.as_ref()) {
         return decided(false, Reason::Forbidden(quoted(found)));
     }
     // "yes, no" is an answer that is asked for.
@@ -157,6 +180,12 @@ pub fn decide<'a>(prose: &[&str], triggers: impl IntoIterator<Item = &'a str>) -
     }
     if let Some(found) = first(&[Kind::Ordered]) {
         return decided(true, Reason::Ordered(quoted(found)));
+    }
+    if let Some(found) = first(&[Kind::Danger]) {
+        return decided(false, Reason::Danger(quoted(found)));
+    }
+    if let Some(found) = first(&[Kind::Spoken]) {
+        return decided(false, Reason::Spoken(quoted(found)));
     }
     match first(&[Kind::Outcome, Kind::Trigger, Kind::Declined]) {
         Some(found) if found.kind == Kind::Outcome => decided(true, Reason::Outcome(quoted(found))),

@@ -17,7 +17,13 @@ pub(super) enum Kind {
     Passed,
     Forbidden,
     Retracted,
+    Banned,
+    Refused,
+    Negated,
+    Excepted,
+    Spoken,
     Ordered,
+    Danger,
     Outcome,
     Declined,
     Told,
@@ -38,11 +44,11 @@ pub(super) struct Found {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Kept {
     /// Index of its token.
-    index: usize,
+    pub(super) index: usize,
     /// Whether a part of a sentence begins with it.
-    begins: bool,
+    pub(super) begins: bool,
     /// Whether punctuation stands before it, perhaps with fillers between.
-    parted: bool,
+    pub(super) parted: bool,
 }
 
 /// The file of words.
@@ -51,6 +57,11 @@ pub(super) struct Kept {
 struct Words {
     fillers: BTreeSet<String>,
     conjunctions: BTreeSet<String>,
+    mentions: BTreeSet<String>,
+    reports: BTreeSet<String>,
+    turns: BTreeSet<String>,
+    asides: BTreeSet<String>,
+    subordinators: BTreeSet<String>,
     classes: BTreeMap<String, BTreeSet<String>>,
     phrases: Lists,
 }
@@ -60,6 +71,12 @@ struct Words {
 struct Lists {
     forbidden: Vec<String>,
     retracted: Vec<String>,
+    banned: Vec<String>,
+    refused: Vec<String>,
+    excepted: Vec<String>,
+    negated: Vec<String>,
+    spoken: Vec<String>,
+    danger: Vec<String>,
     ordered: Vec<String>,
     outcome: Vec<String>,
     declined: Vec<String>,
@@ -67,11 +84,41 @@ struct Lists {
     told: Vec<String>,
 }
 
+impl Lists {
+    fn all(self) -> [(Kind, Vec<String>); 13] {
+        [
+            (Kind::Forbidden, self.forbidden),
+            (Kind::Retracted, self.retracted),
+            (Kind::Banned, self.banned),
+            (Kind::Refused, self.refused),
+            (Kind::Excepted, self.excepted),
+            (Kind::Negated, self.negated),
+            (Kind::Spoken, self.spoken),
+            (Kind::Danger, self.danger),
+            (Kind::Ordered, self.ordered),
+            (Kind::Outcome, self.outcome),
+            (Kind::Declined, self.declined),
+            (Kind::Passed, self.passed),
+            (Kind::Told, self.told),
+        ]
+    }
+}
+
 /// Phrases, ready to be found.
 #[derive(Debug, Default)]
 pub(super) struct Phrases {
     fillers: BTreeSet<String>,
     conjunctions: BTreeSet<String>,
+    /// Words that speak of a run.
+    pub(super) mentions: BTreeSet<String>,
+    /// Words of somebody else follow these.
+    pub(super) reports: BTreeSet<String>,
+    /// Words with which something else begins than what was said before.
+    pub(super) turns: BTreeSet<String>,
+    /// Words with which an aside begins, which is no end of what it stands in.
+    pub(super) asides: BTreeSet<String>,
+    /// Words with which a clause begins that another depends on.
+    pub(super) subordinators: BTreeSet<String>,
     /// The sets of words that phrases name: a class, or a choice.
     sets: Vec<BTreeSet<String>>,
     /// The sets that a word is in.
@@ -128,22 +175,18 @@ impl Phrases {
 
     fn of(words: Words) -> Self {
         let mut phrases = Phrases::empty();
-        let Lists { forbidden, retracted, ordered, outcome, declined, passed, told } = words.phrases;
-        for (kind, list) in [
-            (Kind::Forbidden, forbidden),
-            (Kind::Retracted, retracted),
-            (Kind::Ordered, ordered),
-            (Kind::Outcome, outcome),
-            (Kind::Declined, declined),
-            (Kind::Passed, passed),
-            (Kind::Told, told),
-        ] {
+        for (kind, list) in words.phrases.all() {
             for phrase in list {
                 phrases.add(&phrase, kind, &words.classes);
             }
         }
         phrases.fillers = words.fillers;
         phrases.conjunctions = words.conjunctions;
+        phrases.mentions = words.mentions;
+        phrases.reports = words.reports;
+        phrases.turns = words.turns;
+        phrases.asides = words.asides;
+        phrases.subordinators = words.subordinators;
         for (index, set) in phrases.sets.iter().enumerate() {
             for word in set {
                 phrases.sets_of.entry(word.clone()).or_default().push(index);
@@ -226,11 +269,13 @@ impl Phrases {
         let (mut parted, mut after_conjunction) = (true, false);
         for (index, token) in tokens.iter().enumerate() {
             parted |= token.parted;
+            let conjunction = self.conjunctions.contains(&token.word);
             if self.fillers.contains(&token.word) {
+                after_conjunction |= conjunction;
                 continue;
             }
             kept.push(Kept { index, begins: parted || after_conjunction, parted });
-            after_conjunction = self.conjunctions.contains(&token.word);
+            after_conjunction = conjunction;
             parted = false;
         }
         kept
@@ -302,25 +347,16 @@ mod tests {
         for (name, class) in &words.classes {
             assert!(class.is_disjoint(&words.fillers), "{name}: a filler in it is never seen");
         }
-        let lists = &words.phrases;
-        let lists = [
-            &lists.forbidden,
-            &lists.retracted,
-            &lists.ordered,
-            &lists.outcome,
-            &lists.declined,
-            &lists.passed,
-            &lists.told,
-        ];
-        for phrase in lists.into_iter().flatten() {
+        let classes = words.classes.clone();
+        let fillers = words.fillers.clone();
+        for phrase in words.phrases.all().iter().flat_map(|(_, list)| list) {
             for part in phrase.split(['{', '}']).skip(1).step_by(2) {
-                assert!(words.classes.contains_key(part), "{phrase}: {part}");
+                assert!(classes.contains_key(part), "{phrase}: {part}");
             }
-            let plain: String = phrase.chars().filter(|c| !"{}|?^$` ".contains(*c)).collect();
+            let plain: String = phrase.chars().filter(|c| !"{}|?^$`_ ".contains(*c)).collect();
             assert!(plain.chars().all(|c| c.is_ascii_lowercase()), "{phrase}");
-            let fillers =
-                phrase.split([' ', '^', '$', '?', '|']).filter(|word| words.fillers.contains(*word));
-            assert_eq!(fillers.collect::<Vec<_>>(), Vec::<&str>::new(), "{phrase}: never seen, a filler");
+            let never = phrase.split([' ', '^', '$', '?', '|']).filter(|word| fillers.contains(*word));
+            assert_eq!(never.collect::<Vec<_>>(), Vec::<&str>::new(), "{phrase}: never seen, a filler");
         }
     }
 
@@ -332,10 +368,11 @@ mod tests {
         assert_eq!(found("run it"), [Kind::Ordered]);
         assert_eq!(found("don't run it").first(), Some(&Kind::Forbidden));
         assert_eq!(found("don't, run it"), [Kind::Retracted, Kind::Ordered]);
-        assert_eq!(found("run this no more than twice"), [Kind::Ordered]);
+        assert_eq!(found("run this no more than twice"), [Kind::Ordered, Kind::Passed]);
         assert_eq!(found("run this no"), [Kind::Retracted]);
         assert_eq!(found("don't forget to run it"), [Kind::Ordered]);
-        assert_eq!(found("before I run it"), [Kind::Passed]);
+        assert_eq!(found("when I run it"), [Kind::Passed]);
+        assert_eq!(found("before I run it"), [Kind::Spoken]);
         assert_eq!(found(""), []);
     }
 }

@@ -34,7 +34,7 @@ async fn a_fence_a_command_and_the_magic_win_over_the_words() {
     let marked = "Explain.\n\n```python run\nprint('marked')\n```\n\n```python\nprint('plain')\n```";
     assert_eq!(kernel.run(marked).await.succeeded().out(), "marked\n");
     let ran = kernel.run("Run it.\n\n```python norun\nprint('never')\n```").await.succeeded();
-    assert!(ran.out().is_empty() && !ran.outcome.metadata.contains_key("cellblock_intent"), "{ran:?}");
+    assert!(ran.out().is_empty() && ran.remarks().contains("its fence says `norun`"), "{ran:?}");
     let ran = kernel.run("!echo command\nExplain what that does.").await.succeeded();
     assert_eq!((ran.out().as_str(), ran.remarks().contains("not run")), ("command\n", false));
 
@@ -75,5 +75,24 @@ async fn an_outcome_that_is_asked_for_is_brought_and_the_decision_is_kept() {
     assert_eq!((&decision["run"], &decision["reason"]), (&json!(true), &json!("outcome")), "{decision}");
     let why = kernel.run("%why").await.succeeded().displayed();
     assert!(why.contains("The code ran, because") && why.contains("What does this print"), "{why}");
+    kernel.engine.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_fence_that_says_norun_is_the_reason_that_is_given() {
+    let server = Server::play(vec![answer(&["ok"]); 3]).await;
+    let kernel = Kernel::new(Flavor::Markdown, Some(&server));
+    assert_eq!(kernel.run(&format!("Run it.\n\n{CODE}")).await.succeeded().out(), "it ran\n");
+    let ran = kernel.run("```python norun\nprint('never')\n```").await.succeeded();
+    let decision = &ran.outcome.metadata["cellblock_intent"];
+    assert_eq!((&decision["run"], &decision["reason"]), (&json!(false), &json!("norun")), "{decision}");
+    assert!(ran.out().is_empty() && ran.remarks().contains("The code was not run"), "{}", ran.remarks());
+    let why = kernel.run("%why").await.succeeded().displayed();
+    assert!(why.contains("The code did not run, because its fence says `norun`"), "{why}");
+
+    let ran = kernel.run("```python run norun\nprint('never')\n```").await.succeeded();
+    assert!(ran.out().is_empty() && ran.remarks().contains("`norun` wins"), "{}", ran.remarks());
+    let why = kernel.run("%why").await.succeeded().displayed();
+    assert!(why.contains("both `run` and `norun`"), "{why}");
     kernel.engine.shutdown().await;
 }

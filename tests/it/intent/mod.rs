@@ -71,6 +71,18 @@ fn those_kept_apart_are_decided_as_well_as_the_documents_say() {
     assert!(right >= FLOOR, "{right} of {}: {:?}", all.len(), wrong(&all));
 }
 
+#[test]
+fn a_not_reaches_every_order_of_its_sentence_that_nothing_sets_against_it() {
+    assert_eq!(
+        reason("You must not, for safety reasons, run it."),
+        Reason::Forbidden("not, for safety reasons, run it".into())
+    );
+    assert_eq!(reason("Running this is forbidden"), Reason::Forbidden("Running this is forbidden".into()));
+    assert_eq!(reason("Don't explain, just run it"), Reason::Ordered("run it".into()));
+    assert_eq!(reason("Is it safe to run this?"), Reason::Spoken("Is it safe to run".into()));
+    assert_eq!(reason("Malicious code:"), Reason::Danger("Malicious".into()));
+}
+
 fn reason(text: &str) -> Reason {
     decide(&[text], []).reason
 }
