@@ -129,10 +129,9 @@ impl Reader {
         // "don t": an apostrophe that was lost, or one that is not known.
         if let Some(last) = self.read.tokens.last_mut()
             && gap == Gap::None
-            && word == "t"
-            && last.word.ends_with('n')
+            && ((word == "t" && last.word.ends_with('n')) || word == "nt")
         {
-            last.word.push('t');
+            last.word.push_str(&word);
             last.end = end;
             return;
         }
@@ -228,6 +227,7 @@ mod tests {
             ("ÄRGER über_x 3.14 'quoted'", &["|ärger", "über_x", "3", "|14", "quoted"]),
             ("don t, can`t, don\u{b4}t, won\u{2bc}t", &["|dont", "|cant", "|dont", "|wont"]),
             ("don`t run, I can`t", &["|dont", "run", "|i", "cant"]),
+            ("do n't run", &["|dont", "run"]),
             ("do\u{200b}n\u{2019}t \u{ff07}x\u{ff07}", &["|dont", "x"]),
             ("", &[]),
         ] {
