@@ -4,7 +4,7 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use rustix::fs::{Mode, OFlags};
 
 /// The version of the schema that this program writes.
@@ -105,7 +105,7 @@ pub(super) fn open(file: &Path) -> Result<Connection, Problem> {
     make(file)?;
     let mut connection = Connection::open(file)?;
     connection.busy_timeout(BUSY)?;
-    recognise(&connection)?;
+    recognise(&connection.transaction()?)?;
     tighten(file);
     // Where a file system can't do it (a share), another mode stays, which is slower and as safe.
     let _: String = connection.query_row("PRAGMA journal_mode = wal", [], |row| row.get(0))?;
@@ -124,19 +124,20 @@ pub(super) fn open(file: &Path) -> Result<Connection, Problem> {
 /// Opens it to read, if it is there and ours.
 pub(super) fn read(file: &Path) -> Result<Connection, Problem> {
     let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE | rusqlite::OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(file, flags)?;
+    let mut connection = Connection::open_with_flags(file, flags)?;
     connection.busy_timeout(Duration::from_millis(500))?;
     connection.execute_batch("PRAGMA query_only = ON")?;
-    if recognise(&connection)? == 0 {
+    if recognise(&connection.transaction()?)? == 0 {
         return Err(Problem::Foreign);
     }
     tighten(file);
     Ok(connection)
 }
 
-/// The schema's version; 0 for a new file.
-fn recognise(connection: &Connection) -> Result<i64, Problem> {
-    let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+/// The schema's version; 0 for a new file. In one transaction: otherwise another kernel that makes the database
+/// meanwhile would be seen in halves, and taken for another program.
+fn recognise(look: &Transaction<'_>) -> Result<i64, Problem> {
+    let number = |sql: &str| look.query_row(sql, [], |row| row.get::<_, i64>(0));
     let (ours, version) = (number("PRAGMA application_id")?, number("PRAGMA user_version")?);
     if ours != OURS && (ours != 0 || version != 0 || number("SELECT count(*) FROM sqlite_master")? != 0) {
         return Err(Problem::Foreign);
@@ -218,6 +219,25 @@ mod tests {
             }
         }
         lines
+    }
+
+    #[test]
+    fn a_database_that_many_make_at_once_is_everybodys() {
+        for _ in 0..20 {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("d.sqlite");
+            let all: Vec<_> = (0..4)
+                .map(|_| {
+                    let file = file.clone();
+                    std::thread::spawn(move || open(&file).map(drop))
+                })
+                .collect();
+            for one in all {
+                // Who finds it locked tries again later; nobody takes it for another program's.
+                let opened = one.join().unwrap();
+                assert!(!opened.as_ref().is_err_and(|problem| !problem.passes()), "{opened:?}");
+            }
+        }
     }
 
     #[test]
