@@ -79,6 +79,10 @@ fn ask_for_info(client: &mut Client, channel: Channel) {
     let request = client.send(channel, "kernel_info_request", &json!({}));
     client.expect_busy(&request);
     client.expect_idle(&request);
+    if channel == Channel::Shell {
+        // Said of its own accord to whoever has just come.
+        assert_eq!(client.expect_iopub_any(&json!({})).content["execution_state"], "idle");
+    }
     let reply = client.expect_reply(&request, "kernel_info_reply");
     assert_eq!(reply.content["protocol_version"], "5.5");
 }
