@@ -1,7 +1,7 @@
 //! A model's reply while it grows.
 //!
 //! May import `event`. In a front end that can update displays a reply is one Markdown display, replaced
-//! at most about twelve times a second: each update carries the whole text, so longer replies are updated
+//! at most ten times a second: each update carries the whole text, so longer replies are updated
 //! less often. Elsewhere it is `stream` text as it arrives. Reasoning is shown collapsed (dimmed in a
 //! stream). Either way the final state is exact, and an ending before the end is said.
 
@@ -17,7 +17,7 @@ use super::broadcast::Broadcast;
 use super::notice::{self, Style};
 
 /// The least time between two updates of a short reply.
-const INTERVAL: Duration = Duration::from_millis(85);
+const INTERVAL: Duration = Duration::from_millis(100);
 /// Each so many bytes of text make updates rarer by one [`INTERVAL`].
 const STRETCH: usize = 32 << 10;
 
