@@ -214,8 +214,7 @@ impl Exchange<'_> {
         let mut mask = Mask::new(self.secrets);
         loop {
             let pause = if !shown.has_begun() && !progress.is_showing() { PATIENT_FOR } else { self.silence };
-            let sign = generation.heard().map_or(word, |heard| heard.max(word));
-            let limit = self.silence.saturating_sub(sign.elapsed());
+            let limit = self.silence.saturating_sub(generation.heard_since(word).elapsed());
             let limit = limit.min(wordless.saturating_sub(word.elapsed())).min(pause);
             let next = tokio::select! {
                 biased;
@@ -234,9 +233,7 @@ impl Exchange<'_> {
                 Ok(Some(Err(error))) => error,
                 Ok(None) => ModelError::Truncated,
                 Err(_) if word.elapsed() >= wordless => ModelError::Wordless(wordless),
-                Err(_)
-                    if generation.heard().map_or(word, |heard| heard.max(word)).elapsed() < self.silence =>
-                {
+                Err(_) if generation.heard_since(word).elapsed() < self.silence => {
                     if !shown.has_begun() && !progress.is_showing() {
                         progress.say(format!("waiting for {} to begin", self.endpoint.full_name)).await;
                     }

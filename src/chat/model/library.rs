@@ -169,9 +169,9 @@ pub(crate) struct Generation {
 }
 
 impl Generation {
-    /// When a byte last came from the server, which may mean nothing; none may have come for this.
-    pub(crate) fn heard(&self) -> Option<Instant> {
-        self.connections.heard.last()
+    /// When the server last showed a sign of life, at the earliest `word`: any byte is one, whatever it means.
+    pub(crate) fn heard_since(&self, word: Instant) -> Instant {
+        self.connections.heard.last().map_or(word, |heard| heard.max(word))
     }
 
     /// The next part; `None` after the end or an error. Dropping the `Generation` cancels the request.
